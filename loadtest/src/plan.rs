@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use oip::metadata::ModelMetadata;
 use oip::{InferResponse, Parameter, Tensor};
 
@@ -31,6 +32,8 @@ pub(crate) struct ModelPlan {
     metadata: ModelMetadata,
     /// By rows.
     requests: BTreeMap<u32, Vec<Ready>>,
+    /// The same with the header of each tenant, if requests name their tenant.
+    by_tenant: BTreeMap<u16, BTreeMap<u32, Vec<Ready>>>,
     /// Largest absolute or relative difference between a value and the expected one.
     tolerance: f64,
 }
@@ -68,7 +71,25 @@ impl ModelPlan {
             let payloads = payloads.of(&metadata, rows, seed)?;
             requests.insert(rows, payloads.into_iter().map(ready).collect::<Result<_, LoadError>>()?);
         }
-        Ok(Self { metadata, requests, tolerance })
+        Ok(Self { metadata, requests, by_tenant: BTreeMap::new(), tolerance })
+    }
+
+    /// The same requests, with the header `name` that names their tenant.
+    pub fn naming_tenants<'a>(
+        mut self,
+        name: &HeaderName,
+        tenants: impl Iterator<Item = (u16, &'a str)>,
+    ) -> Result<Self, LoadError> {
+        for (number, tenant) in tenants {
+            let value = HeaderValue::from_str(tenant);
+            let value = value.map_err(|error| LoadError::model(&self.metadata.name, error.to_string()))?;
+            let mut requests = self.requests.clone();
+            for ready in requests.values_mut().flatten() {
+                ready.wire.parts.headers.insert(name.clone(), value.clone());
+            }
+            self.by_tenant.insert(number, requests);
+        }
+        Ok(self)
     }
 
     /// The first request of every number of rows, to test whether the server accepts them.
@@ -76,9 +97,9 @@ impl ModelPlan {
         self.requests.values().filter_map(|requests| requests.first())
     }
 
-    /// The next request with `rows` rows; all of them are sent in rotation.
-    pub fn next(&self, rows: u32, memory: &Memory) -> Option<&Ready> {
-        let requests = self.requests.get(&rows)?;
+    /// The next request of a tenant with `rows` rows; all of them are sent in rotation.
+    pub fn next(&self, (tenant, rows): (u16, u32), memory: &Memory) -> Option<&Ready> {
+        let requests = self.by_tenant.get(&tenant).unwrap_or(&self.requests).get(&rows)?;
         let number = memory.next.get();
         memory.next.set(number.wrapping_add(1));
         requests.get(number % requests.len().max(1))

@@ -136,7 +136,9 @@ impl Sender {
             }
             self.in_flight.set(self.in_flight.get() + 1);
             let sender = Rc::clone(self);
-            tokio::task::spawn_local(async move { sender.request(due, offered.rows, held).await });
+            tokio::task::spawn_local(async move {
+                sender.request(due, (offered.tenant, offered.rows), held).await
+            });
             burst += 1;
             if burst == BURST {
                 burst = 0;
@@ -173,7 +175,9 @@ impl Sender {
             self.record().due(due);
             self.in_flight.set(self.in_flight.get() + 1);
             let sender = Rc::clone(self);
-            tokio::task::spawn_local(async move { sender.request(due, offered.rows, false).await });
+            tokio::task::spawn_local(async move {
+                sender.request(due, (offered.tenant, offered.rows), false).await
+            });
         }
         let sending = self.clock.now();
         self.finish().await;
@@ -197,10 +201,10 @@ impl Sender {
         Spent { connections: self.connections.opened(), cpu, sending }
     }
 
-    async fn request(self: Rc<Self>, due: Due, rows: u32, held: bool) {
+    async fn request(self: Rc<Self>, due: Due, sent: (u16, u32), held: bool) {
         let model = due.model as usize;
         if let (Some(plan), Some(memory)) = (self.shared.plans.get(model), self.memories.get(model))
-            && let Some(ready) = plan.next(rows, memory)
+            && let Some(ready) = plan.next(sent, memory)
         {
             let began = self.clock.now();
             if !held {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{io, thread};
 
+use http::HeaderName;
 use oip::metadata::ModelMetadata;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub tensors: Tensors,
     /// The server's names of models, where they differ from the workload's.
     pub names: BTreeMap<String, String>,
+    /// Header in which requests name their tenant. `None`: they name none.
+    pub tenant_header: Option<HeaderName>,
     /// How payloads are generated.
     pub payloads: Payloads,
     /// Largest absolute or relative difference between a value and the expected one.
@@ -123,6 +126,15 @@ impl Session {
                 workload.seed,
                 self.settings.tolerance,
             )?;
+            let plan = match &self.settings.tenant_header {
+                Some(header) => {
+                    let tenant = |(number, _): (u16, f64)| {
+                        workload.tenants.get(usize::from(number)).map(|tenant| (number, tenant.name.as_str()))
+                    };
+                    plan.naming_tenants(header, model.tenants.iter().filter_map(tenant))?
+                }
+                None => plan,
+            };
             for ready in plan.probes() {
                 let exchange = connections.exchange(&ready.wire, &api::Unwatched);
                 let outcome = match tokio::time::timeout(self.settings.timeout, exchange).await {

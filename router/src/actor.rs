@@ -177,7 +177,8 @@ impl Actor {
             timeout_action: job.timeout_action,
         };
         let member = Some(job.member);
-        self.payloads.insert(Payload { id, member, reply, admitted: arrived, dispatched: arrived });
+        let tenant = job.tenant;
+        self.payloads.insert(Payload { id, tenant, member, reply, admitted: arrived, dispatched: arrived });
         match job.sequence {
             Some(step) if self.sequences.arrive(self.clock.now(), &step, arrival) => self.follow_up(),
             _ => self.process(Event::Arrive(arrival), None),
@@ -400,17 +401,17 @@ impl Actor {
                         Err(BatchError::Lane("the batch returned no outputs for this request".to_owned()))
                     }
                 };
-                answer.map_err(|error| Rejection {
-                    outcome: Outcome::Failed,
-                    reason: Reason::EngineFailed,
-                    error: Some(error),
-                    record: Some(record),
+                answer.map_err(|error| {
+                    Rejection::ended(Outcome::Failed, Reason::EngineFailed, Some(error), record)
                 })
             }
             (Outcome::Failed, Some(returned)) => {
-                Err(Rejection { outcome, reason, error: returned.error.clone(), record: Some(record) })
+                Err(Rejection::ended(outcome, reason, returned.error.clone(), record))
             }
-            _ => Err(Rejection { outcome, reason, error: None, record: Some(record) }),
+            _ => Err(Rejection {
+                retry_after: (reason == Reason::Quota).then(|| self.core.quota_wait(payload.tenant).into()),
+                ..Rejection::ended(outcome, reason, None, record)
+            }),
         };
         let response = answer.as_mut().ok().map(|answer| &mut answer.response);
         self.sequences.ended(self.clock.now(), id, (outcome, reason), response);

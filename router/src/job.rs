@@ -83,10 +83,21 @@ pub struct Rejection {
     pub error: Option<BatchError>,
     /// Its decisions. `None` if it never reached the router.
     pub record: Option<RecordKey>,
+    /// When the quota of the tenant allows another request, if it was used up.
+    pub retry_after: Option<Duration>,
 }
 
 impl Rejection {
     pub(crate) fn refused(reason: Reason) -> Self {
-        Self { outcome: Outcome::Refused, reason, error: None, record: None }
+        Self { outcome: Outcome::Refused, reason, error: None, retry_after: None, record: None }
+    }
+
+    pub(crate) fn ended(
+        outcome: Outcome,
+        reason: Reason,
+        error: Option<BatchError>,
+        record: RecordKey,
+    ) -> Self {
+        Self { outcome, reason, error, retry_after: None, record: Some(record) }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
 use gpulet::Member;
-use router_core::RequestId;
+use router_core::{RequestId, Tenant};
 use tokio::sync::oneshot;
 
 use crate::job::{Answer, Rejection};
@@ -15,6 +15,7 @@ pub(crate) type Reply = oneshot::Sender<Result<Answer, Rejection>>;
 /// A request's inputs and the channel to its client.
 pub(crate) struct Payload {
     pub id: RequestId,
+    pub tenant: Tenant,
     /// On the lane while the request is in flight.
     pub member: Option<Member>,
     pub reply: Reply,

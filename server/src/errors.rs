@@ -17,6 +17,8 @@ pub enum Retry {
     No,
     /// On another server, or here after `Retry-After`.
     Elsewhere,
+    /// After `Retry-After`.
+    Later,
     /// Here, without waiting.
     Yes,
 }
@@ -55,6 +57,7 @@ pub fn row(reason: Reason) -> Row {
         Reason::QueueFull => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
         Reason::DeadlineUnmeetable => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
         Reason::Shed => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
+        Reason::Quota => (429, Code::ResourceExhausted, Level::DEBUG, Retry::Later),
         Reason::Expired => (504, Code::DeadlineExceeded, Level::DEBUG, Retry::No),
         Reason::Draining => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
         Reason::ModelNotReady => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),

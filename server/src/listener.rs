@@ -25,6 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::tenant::Peer;
 use pace::Watching;
 use services::paced;
 pub use services::service;
@@ -85,6 +86,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Listener {
     socket: TcpListener,
     slow_readers: Counter,
+    tells_peers: bool,
     /// Address of the listener, with the actual port if port 0 was configured.
     pub address: SocketAddr,
 }
@@ -99,13 +101,19 @@ impl Listener {
             )
         })?;
         let address = socket.local_addr()?;
-        Ok(Self { socket, slow_readers: Counter::noop(), address })
+        Ok(Self { socket, slow_readers: Counter::noop(), tells_peers: false, address })
     }
 
     /// Counts the connections and streams that are closed because their client does not read.
     #[must_use]
     pub fn counting_slow_readers(self, slow_readers: Counter) -> Self {
         Self { slow_readers, ..self }
+    }
+
+    /// Adds the peer of the connection to each request, as an extension of type [`Peer`].
+    #[must_use]
+    pub fn telling_peers(self, tells_peers: bool) -> Self {
+        Self { tells_peers, ..self }
     }
 
     /// Serves until `stop`, then lets requests in flight finish; returns when the last connection is closed.
@@ -128,6 +136,7 @@ impl Listener {
         let connections = Connections {
             address: self.address,
             protocols,
+            tells_peers: self.tells_peers,
             limits,
             write_timeout: WriteTimeout::new(limits.answer_timeout, self.slow_readers),
             permits: Arc::new(Semaphore::new(limits.connections)),
@@ -141,7 +150,7 @@ impl Listener {
                 accepted = self.socket.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) => connections.take(stream, service.clone()),
+                Ok((stream, peer)) => connections.take(stream, peer, service.clone()),
                 Err(error) => {
                     tracing::warn!(%error, address = %self.address, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -149,10 +158,11 @@ impl Listener {
             }
         }
         for _ in 0..limits.connections {
-            let Ok(Ok((stream, _))) = tokio::time::timeout(Duration::ZERO, self.socket.accept()).await else {
+            let Ok(Ok((stream, peer))) = tokio::time::timeout(Duration::ZERO, self.socket.accept()).await
+            else {
                 break;
             };
-            connections.take(stream, service.clone());
+            connections.take(stream, peer, service.clone());
         }
         drop(self.socket);
         let _ = tokio::time::timeout(LAST_REQUESTS, connections.all_closed()).await;
@@ -165,6 +175,7 @@ impl Listener {
 struct Connections {
     address: SocketAddr,
     protocols: Protocols,
+    tells_peers: bool,
     limits: ConnectionLimits,
     write_timeout: WriteTimeout,
     /// One permit for each connection that may be open.
@@ -176,7 +187,7 @@ struct Connections {
 
 impl Connections {
     /// Serves a connection in its own task, or rejects it at the limit.
-    fn take<S, B>(&self, stream: TcpStream, service: S)
+    fn take<S, B>(&self, stream: TcpStream, peer: SocketAddr, service: S)
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Send + 'static,
@@ -191,6 +202,13 @@ impl Connections {
             }
             return;
         };
+        let peer = self.tells_peers.then_some(Peer(peer.ip()));
+        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
+            service.call(request)
+        });
         let (watcher, close) = (self.graceful.watcher(), self.close.clone());
         let (protocols, limits, timeout) = (self.protocols, self.limits, self.write_timeout.clone());
         tokio::spawn(async move {

@@ -55,6 +55,7 @@ fn reasons(status: impl Fn(crate::errors::Row) -> String) -> String {
         let retry = match row.retry {
             crate::errors::Retry::No => "no",
             crate::errors::Retry::Elsewhere => "elsewhere, or here after `retry-after`",
+            crate::errors::Retry::Later => "after `retry-after`",
             crate::errors::Retry::Yes => "yes",
         };
         [code(reason.label()), status(row), reason.about().to_owned(), retry.to_owned()]

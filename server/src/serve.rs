@@ -241,10 +241,15 @@ fn listen(
 
     let mut listeners = JoinSet::new();
     let answer = listener::service(move |request| rest.clone().answer(request));
-    let http = http.counting_slow_readers(front.metrics.refusals(Transport::Http, Reason::SlowReader));
+    let tells_peers = config.server.tenant_header.is_some();
+    let http = http
+        .telling_peers(tells_peers)
+        .counting_slow_readers(front.metrics.refusals(Transport::Http, Reason::SlowReader));
     listeners.spawn(http.serve(Protocols::Http, limits, answer, stop.clone()));
     let answer = listener::service(move |request| rpc.clone().answer(request));
-    let grpc = grpc.counting_slow_readers(front.metrics.refusals(Transport::Grpc, Reason::SlowReader));
+    let grpc = grpc
+        .telling_peers(tells_peers)
+        .counting_slow_readers(front.metrics.refusals(Transport::Grpc, Reason::SlowReader));
     listeners.spawn(grpc.serve(Protocols::Http2, limits, answer, stop.clone()));
     let scraped = Arc::clone(&front.service);
     let answer = listener::service(move |request| {

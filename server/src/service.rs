@@ -18,16 +18,15 @@ use node::Node;
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
 use node::request_log::Origin;
+use node::tenants::RequestTenant;
 use oip::{InferRequest, InferResponse};
 pub use router::Timing;
-use router_core::Tenant;
 pub use sink::RESPONSES_WAITING_MAX;
 pub use stream::{Responses, Streamed};
 
 use crate::trace::Trace;
 
-/// Facts about a request besides its body. Authentication belongs in [`RequestContext::new`], which both transports
-/// call: it decides who the tenant is.
+/// Facts about a request besides its body.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
     /// The request's id: the client's, if usable, else ours.
@@ -38,16 +37,16 @@ pub struct RequestContext {
     pub transport: Transport,
     /// The transport's timeout (`grpc-timeout`), if any.
     pub transport_timeout: Option<Duration>,
-    /// Whose request it is, for fair shares.
-    pub tenant: Tenant,
+    /// Whose request it is, for fair shares and quotas.
+    pub tenant: RequestTenant,
     /// The trace of the request, if it is traced.
     pub trace: Option<Arc<Trace>>,
 }
 
 impl RequestContext {
-    /// The context of a request. All requests have the same tenant, because callers are not authenticated.
-    pub fn new(id: String, arrived: Instant, transport: Transport) -> Self {
-        Self { id, arrived, transport, transport_timeout: None, tenant: Tenant::default(), trace: None }
+    /// The context of a request that is not traced.
+    pub fn new(id: String, arrived: Instant, transport: Transport, tenant: RequestTenant) -> Self {
+        Self { id, arrived, transport, transport_timeout: None, tenant, trace: None }
     }
 
     /// For the log of requests.

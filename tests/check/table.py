@@ -126,6 +126,18 @@ MISTAKES: dict[str, Mistake] = {
         "[models.digits.batching]\npolcy = 'triton'\n", "models.digits.batching.polcy", "did you mean `policy`?", "tessera.toml:2"
     ),
     "emulated: key typo": toml("[devices]\nemulated = [{ knd = 'v100', memory = '1GiB' }]\n", "devices.emulated", "knd", "kind"),
+    "tenant: key typo": toml("[tenants.a]\nweigth = 2\n", "tenants.a.weigth", "did you mean `weight`?", "tessera.toml:2"),
+    "tenant: as value": toml("[tenants]\na = 3\n", "tenants.a: expected a table like [tenants.search]", "tessera.toml:2"),
+    "tenant: weight of zero": toml("[tenants.a]\nweight = 0\n", "tenants.a.weight", POSITIVE, "tessera.toml:2"),
+    "tenant: quota of zero": toml(
+        "[tenants.a]\nrequests_per_second = 0.0\n", "tenants.a.requests_per_second: 0: expected more than 0", "tessera.toml:2"
+    ),
+    "tenant: burst alone": toml("[tenants.a]\ndevice_seconds_burst = 1.0\n", "tenants.a.device_seconds_burst: has no effect"),
+    "tenant: borrows without a quota": toml("[tenants.a]\nborrow = true\n", "tenants.a.borrow: has no effect"),
+    "tenant: name of metrics": toml("[tenants.other]\nweight = 2\n", "tenants.other", "expected another one"),
+    "tenant: bad name": toml("[tenants.'a b']\nweight = 2\n", "tenants.a b: expected a name"),
+    "tenant: header": toml("[server]\ntenant_header = 'X Tenant'\n", "server.tenant_header", "such as `x-tenant`", "tessera.toml:2"),
+    "tenant: peers": toml("[server]\ntrusted_peers = ['gateway']\n", "server.trusted_peers", "expected an IP address or network"),
     # Wrong types and values.
     "address: host name": toml("[server]\nhttp = 'localhost:8000'\n", "server.http", ADDRESS, "tessera.toml:2"),
     "address: no port": toml("[server]\nhttp = '127.0.0.1'\n", "server.http", ADDRESS),
@@ -299,6 +311,9 @@ MISTAKES: dict[str, Mistake] = {
     "workload: rate limiter": workload("[lanes]", "[rate_limit]\n[lanes]", "rate_limit", "no rate limiter", "tessera load"),
     "workload: delay": workload(
         "rate = 10.0", "rate = 10.0\ntimeout_action = 'DELAY'", "models.m.timeout_action", "no queue policies such as `DELAY`", "dropped"
+    ),
+    "workload: quota": workload(
+        "[models.m]", "[tenants.a]\nrequests_per_second = -1\n[models.m]", "work.toml:6", "tenants.a.requests_per_second", "more than 0"
     ),
     "workload: not toml": simulate("name: x\n", "work.toml:1"),
     "workload: missing": Mistake(("none.toml",), command=("simulate", "{}/none.toml")),

@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.parse
+import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +84,16 @@ def test_a_prometheus_sees_requests_miss_their_objective(tmp_path: Path) -> None
                 found = re.search(r"127\.0\.0\.1:[1-9]\d*", (tmp_path / "log").read_text())
                 return found.group() if found else None
 
-            until(address, lambda: (tmp_path / "log").read_text())
+            def ready() -> bool:
+                if not address():
+                    return False
+                try:
+                    with urllib.request.urlopen(f"http://{address()}/-/ready", timeout=10):
+                        return True
+                except urllib.error.HTTPError:
+                    return False
+
+            until(ready, lambda: (tmp_path / "log").read_text())
 
             def value(query: str) -> float | None:
                 url = f"http://{address()}/api/v1/query?query={urllib.parse.quote(query)}"

@@ -23,7 +23,7 @@ pub enum SimError {
 /// A broken invariant, and how to reproduce it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// R1 to R13, G3, or the name of a state that cannot happen, such as `rollout.end_without_target`.
+    /// R1 to R14, G3, or the name of a state that cannot happen, such as `rollout.end_without_target`.
     pub id: &'static str,
     /// Description of the breach.
     pub detail: String,

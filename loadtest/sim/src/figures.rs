@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use router_core::{Nanos, Outcome, Reason};
+use router_core::{Nanos, Outcome, Reason, Router};
 use workload::{DURATION_MAX, RequestOverhead, Workload};
 
 use crate::inflight::Request;
@@ -50,6 +50,22 @@ pub(crate) struct ModelCount {
     pub latencies: Option<Histogram<u32>>,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct TenantCount {
+    pub offered: u64,
+    pub good: u64,
+    pub refused_by_quota: u64,
+    /// Lane time that the router counted for it when the window began, and when it ended.
+    lane_time: (Nanos, Nanos),
+}
+
+impl TenantCount {
+    /// Lane time inside the window.
+    pub fn lane_time(&self) -> Nanos {
+        self.lane_time.1.since(self.lane_time.0)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub window: Window,
@@ -68,8 +84,9 @@ pub(crate) struct Figures {
     /// In [`SLO_STEPS`] of the model's SLO.
     pub multiples: Histogram<u64>,
     pub models: Vec<ModelCount>,
-    /// Offered and good requests, by tenant.
-    pub tenants: Vec<(u64, u64)>,
+    pub tenants: Vec<TenantCount>,
+    window_began: bool,
+    window_ended: bool,
     /// Number of batches, by rows.
     pub batch_sizes: Vec<u64>,
     pub preempted: u64,
@@ -122,7 +139,9 @@ impl Figures {
             latency_max: 0,
             multiples: Histogram::new_with_bounds(1, SLO_STEPS * SLO_MULTIPLES, 3)?,
             models: models.collect(),
-            tenants: vec![(0, 0); workload.tenants.len()],
+            tenants: vec![TenantCount::default(); workload.tenants.len()],
+            window_began: false,
+            window_ended: false,
             batch_sizes: vec![0; largest as usize + 1],
             preempted: 0,
             lost: 0,
@@ -136,6 +155,30 @@ impl Figures {
         known(self.models.get_mut(model as usize))
     }
 
+    /// Keeps the lane time of each tenant when the window begins and when it ends. Called before each event.
+    pub(crate) fn note_lane_time(&mut self, now: u64, router: &Router) {
+        if !self.window_began && now >= self.window.from {
+            self.window_began = true;
+            for (tenant, used) in self.tenants.iter_mut().zip(router.tenant_uses()) {
+                tenant.lane_time.0 = used.lane_time;
+            }
+        }
+        if !self.window_ended && now > self.window.to {
+            self.end_lane_time(router);
+        }
+    }
+
+    /// Keeps the lane time of each tenant at the end of the window or of the run, whichever comes first.
+    pub(crate) fn end_lane_time(&mut self, router: &Router) {
+        if self.window_ended {
+            return;
+        }
+        self.window_ended = true;
+        for (tenant, used) in self.tenants.iter_mut().zip(router.tenant_uses()) {
+            tenant.lane_time.1 = used.lane_time;
+        }
+    }
+
     /// Counts an arrival.
     pub(crate) fn came(&mut self, request: &Request) {
         self.series.offered(request.arrived);
@@ -147,7 +190,7 @@ impl Figures {
             model.offered += 1;
         }
         if let Some(tenant) = known(self.tenants.get_mut(usize::from(request.tenant))) {
-            tenant.0 += 1;
+            tenant.offered += 1;
         }
     }
 
@@ -160,6 +203,11 @@ impl Figures {
         self.series.refused(request.arrived);
         if !self.window.contains(request.arrived) {
             return;
+        }
+        if reason == Reason::Quota
+            && let Some(tenant) = known(self.tenants.get_mut(usize::from(request.tenant)))
+        {
+            tenant.refused_by_quota += 1;
         }
         match outcome {
             Outcome::Refused => *self.refused.entry(reason).or_insert(0) += 1,
@@ -194,7 +242,7 @@ impl Figures {
             let _ = latencies.record(in_model_steps);
         }
         if let Some(tenant) = known(self.tenants.get_mut(usize::from(request.tenant))) {
-            tenant.1 += u64::from(good);
+            tenant.good += u64::from(good);
         }
     }
 

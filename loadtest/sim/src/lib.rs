@@ -51,7 +51,7 @@ pub use error::{Broken, SimError};
 pub use estimate::Estimate;
 pub use partition::{check, least_devices};
 pub use report::Report;
-pub use setup::Setup;
+pub use setup::{Setup, whole_weights};
 pub use simulation::{Progress, Simulation};
 
 #[cfg(doctest)]

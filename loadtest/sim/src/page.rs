@@ -72,6 +72,7 @@ impl Page<'_> {
         body.push_str(&views::gpulets(self));
         body.push_str(&views::lanes(self));
         body.push_str(&tables::models(self));
+        body.push_str(&tables::tenants(self));
         body.push_str(&explanation::closing(self));
         document(&format!("{}: {}", self.workload.name, self.subject()), &body)
     }

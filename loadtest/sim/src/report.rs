@@ -222,7 +222,7 @@ pub struct ModelFigures {
 }
 
 /// One tenant of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TenantFigures {
     /// Name, as in the workload.
     pub name: String,
@@ -230,6 +230,45 @@ pub struct TenantFigures {
     pub offered: u64,
     /// Its good answers.
     pub good: u64,
+    /// Good answers divided by requests offered, 0 to 1; 1 without requests.
+    pub attainment: f64,
+    /// Requests that were refused because its quota was used up.
+    pub refused_by_quota: u64,
+    /// Lane time that it used, in seconds per second.
+    pub device_seconds_per_second: f64,
+    /// Its quota of lane time, in seconds per second. `None`: no limit.
+    pub device_seconds_quota: Option<f64>,
+    /// Its quota of requests per second. `None`: no limit.
+    pub requests_quota: Option<f64>,
+    /// Part of all used lane time that it used, 0 to 1.
+    pub device_share: f64,
+    /// Part of contended lane time that is due to its weight among the tenants that sent requests, 0 to 1.
+    pub weight_share: f64,
+}
+
+impl TenantFigures {
+    /// Titles of the columns of its table.
+    pub const COLUMNS: [&str; 8] = [
+        "tenant",
+        "offered",
+        "attainment",
+        "refused by quota",
+        "device s/s",
+        "quota s/s",
+        "device share",
+        "share due",
+    ];
+}
+
+impl Report {
+    /// The tenants that sent requests, if a table of them tells more than the totals: there are several, or one has a
+    /// quota.
+    pub fn tenants_to_show(&self) -> Vec<&TenantFigures> {
+        let limited =
+            |one: &&TenantFigures| one.device_seconds_quota.is_some() || one.requests_quota.is_some();
+        let sent: Vec<&TenantFigures> = self.tenants.iter().filter(|tenant| tenant.offered > 0).collect();
+        if sent.len() > 1 || sent.iter().any(limited) { sent } else { Vec::new() }
+    }
 }
 
 /// Figures of one bucket of time. Requests count where they arrived, batches where they started.

@@ -3,7 +3,8 @@
 use gpulet_core::control::Model;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    ConfigError, LaneClass, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig,
+    Allowance, ConfigError, LaneClass, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig,
+    TenantQuota,
 };
 use workload::{Workload, WorkloadError};
 
@@ -91,7 +92,8 @@ impl Setup {
             max_models: u32::try_from(workload.models.len()).unwrap_or(u32::MAX),
             max_lanes: lanes,
             queued_bytes_limit: self.queued_bytes_limit,
-            weights: whole(workload.tenants.iter().map(|tenant| tenant.weight)),
+            weights: whole_weights(workload.tenants.iter().map(|tenant| tenant.weight)),
+            quotas: workload.tenants.iter().map(|tenant| quota(&tenant.quota)).collect(),
             records: self.records,
             margin: self.margin,
             ..RouterConfig::default()
@@ -142,8 +144,17 @@ impl Setup {
     }
 }
 
+/// A quota as the router counts it.
+fn quota(quota: &workload::Quota) -> TenantQuota {
+    TenantQuota {
+        lane_time: quota.device_seconds.map(|one| Allowance::of_lane_time(one.per_second, one.burst)),
+        requests: quota.requests.map(|one| Allowance::of_requests(one.per_second, one.burst)),
+        borrow: quota.borrow,
+    }
+}
+
 /// Weights as whole numbers: as they are if they are whole, else by thousandths of the smallest.
-fn whole(weights: impl Iterator<Item = f64> + Clone) -> Vec<u32> {
+pub fn whole_weights(weights: impl Iterator<Item = f64> + Clone) -> Vec<u32> {
     let is_whole = |weight: f64| weight >= 1.0 && weight <= f64::from(u32::MAX) && weight.fract() == 0.0;
     let scale = if weights.clone().all(is_whole) {
         1.0
@@ -159,9 +170,9 @@ mod tests {
 
     #[test]
     fn weights_keep_their_proportions() {
-        assert_eq!(whole([3.0, 1.0].into_iter()), [3, 1]);
-        assert_eq!(whole([0.5, 0.25].into_iter()), [2_000, 1_000]);
-        assert_eq!(whole([1.0, 2.5].into_iter()), [1_000, 2_500]);
+        assert_eq!(whole_weights([3.0, 1.0].into_iter()), [3, 1]);
+        assert_eq!(whole_weights([0.5, 0.25].into_iter()), [2_000, 1_000]);
+        assert_eq!(whole_weights([1.0, 2.5].into_iter()), [1_000, 2_500]);
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub struct Simulation {
     /// The control loop. `None` if the workload has no devices.
     pub(crate) partition: Option<Box<Partitioned>>,
     router: Router,
+    /// Whether the router counts the lane time of tenants.
+    tenants_are_counted: bool,
     checker: Checker,
     effects: Effects,
     arrivals: Arrivals,
@@ -116,6 +118,7 @@ impl Simulation {
         };
         let largest = specs.iter().map(|spec| spec.max_batch).max().unwrap_or(0);
         let router = Router::new(setup.router(workload, lanes)?)?;
+        let tenants_are_counted = router.tenant_uses().next().is_some();
         let (to, expected_end) = match workload.extent {
             Extent::Time(time) => (Some(time), time),
             Extent::Requests(count) => {
@@ -132,6 +135,7 @@ impl Simulation {
             now: 0,
             events: 0,
             stopped: None,
+            tenants_are_counted,
             router,
             checker: Checker::default(),
             effects: Effects::default(),
@@ -205,6 +209,7 @@ impl Simulation {
             }
         }
         self.idle_to_end();
+        self.figures.end_lane_time(&self.router);
         progress(self.progress());
         let left = self.requests.iter().count();
         let holds = self.stopped.is_some() || left == 0;
@@ -397,6 +402,9 @@ impl Simulation {
         self.digest.event(self.now, &event);
         if let Some(trace) = &mut self.trace {
             trace.note(self.now, &event);
+        }
+        if self.tenants_are_counted {
+            self.figures.note_lane_time(self.now, &self.router);
         }
         self.router_now = Some(self.now);
         self.router.handle(Nanos(self.now), event, &mut self.effects);

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use router_core::Reason;
 use serde::Serialize as _;
+use workload::Tenant;
 
-use crate::figures::{Figures, MODEL_STEPS, ModelCount, SLO_STEPS};
+use crate::figures::{Figures, MODEL_STEPS, ModelCount, SLO_STEPS, TenantCount};
 use crate::report::{BatchSize, Latency, ModelFigures, Quantile, Report, Requests, TenantFigures};
 use crate::simulation::Simulation;
 use crate::units::{millis, quantile, seconds, share};
@@ -21,7 +22,6 @@ impl Simulation {
         let of_up = |part: u128| if lane_time.up == 0 { 0.0 } else { part as f64 / lane_time.up as f64 };
         let names = self.workload.models.iter().map(|model| &model.name);
         let models = names.zip(&figures.models).map(|(name, count)| model_figures(name, count, &a_second));
-        let tenants = self.workload.tenants.iter().zip(&figures.tenants);
         Report {
             workload: self.workload.name.clone(),
             policy: self.setup.label.clone(),
@@ -43,9 +43,7 @@ impl Simulation {
             hash: format!("{:016x}", self.digest.value()),
             stopped: self.stopped,
             models: models.collect(),
-            tenants: tenants
-                .map(|(tenant, &(offered, good))| TenantFigures { name: tenant.name.clone(), offered, good })
-                .collect(),
+            tenants: self.tenant_figures(virtual_seconds),
             series: figures.series.report(figures.window.to),
             latency_cdf: distribution(figures),
             batch_sizes: batch_sizes(figures),
@@ -57,6 +55,31 @@ impl Simulation {
                 one.record.figures(end, figures.window, &one.controller, words)
             }),
         }
+    }
+
+    fn tenant_figures(&self, virtual_seconds: f64) -> Vec<TenantFigures> {
+        let tenants = &self.workload.tenants;
+        let due = |tenant: &Tenant, count: &TenantCount| if count.offered > 0 { tenant.weight } else { 0.0 };
+        let counted = || tenants.iter().zip(&self.figures.tenants);
+        let weights: f64 = counted().map(|(tenant, count)| due(tenant, count)).sum();
+        // A router with one tenant and no quota does not count.
+        let alone = if tenants.len() == 1 { self.figures.lane_time.busy as f64 / 1e9 } else { 0.0 };
+        let used = |count: &TenantCount| (count.lane_time().0 as f64 / 1e9).max(alone);
+        let used_in_all: f64 = self.figures.tenants.iter().map(used).sum();
+        let part = |of: f64, all: f64| if all > 0.0 { of / all } else { 0.0 };
+        let tenant = |(tenant, count): (&Tenant, &TenantCount)| TenantFigures {
+            name: tenant.name.clone(),
+            offered: count.offered,
+            good: count.good,
+            attainment: share(count.good, count.offered, 1.0),
+            refused_by_quota: count.refused_by_quota,
+            device_seconds_per_second: part(used(count), virtual_seconds),
+            device_seconds_quota: tenant.quota.device_seconds.map(|quota| quota.per_second),
+            requests_quota: tenant.quota.requests.map(|quota| quota.per_second),
+            device_share: part(used(count), used_in_all),
+            weight_share: part(due(tenant, count), weights),
+        };
+        counted().map(tenant).collect()
     }
 
     fn requests_by_end(&self) -> Requests {

@@ -45,6 +45,7 @@ pub fn settings(server: &Server) -> Settings {
         timeout: Duration::from_secs(20),
         keep_seconds: false,
         keep_timings: false,
+        tenant_header: None,
     }
 }
 

@@ -9,6 +9,7 @@ use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
 use crate::spans::Span;
+use crate::tenant_section::TenantSection;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,7 +25,7 @@ pub(crate) struct Document {
     pub(crate) warmup: Span,
     #[serde(default)]
     pub(crate) lanes: LanesSection,
-    pub(crate) tenants: Option<BTreeMap<String, f64>>,
+    pub(crate) tenants: Option<BTreeMap<String, TenantSection>>,
     #[serde(default)]
     pub(crate) devices: BTreeMap<String, DeviceSection>,
     pub(crate) partition: Option<PartitionSection>,

@@ -31,6 +31,7 @@ mod shares;
 mod spans;
 mod stages;
 mod stream;
+mod tenant_section;
 mod trace;
 mod workload;
 
@@ -48,7 +49,7 @@ pub use shares::Shares;
 pub use stages::{Stage, Stages};
 pub use units::Lines;
 pub use units::{Fault as WorkloadError, flags, nearest};
-pub use workload::{Extent, Model, Tenant, Workload};
+pub use workload::{Allowance, Extent, Model, Quota, Tenant, Workload};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod model;
+mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,12 +17,6 @@ use crate::partition::Partition;
 use crate::spans::show;
 use crate::workload::{Extent, Model, Tenant, Workload};
 use units::{Fault as WorkloadError, Lines};
-
-/// The tenant of requests that name none.
-const DEFAULT_TENANT: &str = "default";
-
-/// Tenants that a workload may have at most.
-const TENANTS_MAX: usize = 1_000;
 
 impl Workload {
     /// Reads a workload file. `files` returns the text of a trace or profile by the name that the workload uses. It is
@@ -71,7 +66,7 @@ fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Wor
     }
     let partition = Partition::read(&document, lines, files)?;
     let lanes = Lanes::read(&document.lanes, partition.as_ref().map(Partition::count))?;
-    let tenants = read_tenants(&document)?;
+    let tenants = tenants::read(&document)?;
     let models = read_models(&document, lines, &tenants, files)?;
     let Document { name, about, seed, warmup, .. } = document;
     let workload =
@@ -97,41 +92,6 @@ fn read_extent(document: &Document) -> Result<Extent, WorkloadError> {
         }
         (None, None) => Err(WorkloadError::new("duration", "expected `duration` or `requests`, got neither")),
     }
-}
-
-fn read_tenants(document: &Document) -> Result<Vec<Tenant>, WorkloadError> {
-    let mut tenants = vec![Tenant { name: DEFAULT_TENANT.to_owned(), weight: 1.0 }];
-    let mut add = |field: String, name: &str, weight: f64| {
-        check_name(name).map_err(|problem| WorkloadError::new(&field, problem))?;
-        if !(weight > 0.0 && weight.is_finite()) {
-            return Err(WorkloadError::new(field, format!("expected a weight above 0, got {weight}")));
-        }
-        match tenants.iter_mut().find(|tenant| tenant.name == name) {
-            Some(tenant) => tenant.weight = weight,
-            None => tenants.push(Tenant { name: name.to_owned(), weight }),
-        }
-        Ok(())
-    };
-    if let Some(given) = &document.tenants {
-        for (name, weight) in given {
-            add(format!("tenants.{name}"), name, *weight)?;
-        }
-    } else {
-        let named = document.models.iter().flat_map(|(model, section)| {
-            section.tenants.keys().map(move |tenant| (tenant, format!("models.{model}.tenants.{tenant}")))
-        });
-        let named: BTreeMap<&String, String> = named.collect();
-        for (name, field) in named {
-            add(field, name, 1.0)?;
-        }
-    }
-    if tenants.len() > TENANTS_MAX {
-        return Err(WorkloadError::new(
-            "tenants",
-            format!("expected at most {TENANTS_MAX}, got {}", tenants.len()),
-        ));
-    }
-    Ok(tenants)
 }
 
 fn read_models(

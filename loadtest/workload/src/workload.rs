@@ -51,6 +51,29 @@ pub struct Tenant {
     pub name: String,
     /// Its share of contended lanes, relative to the other tenants'.
     pub weight: f64,
+    /// What it may use at most.
+    pub quota: Quota,
+}
+
+/// What a tenant may use at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Quota {
+    /// Seconds of lane time. `None`: no limit.
+    pub device_seconds: Option<Allowance>,
+    /// Requests. `None`: no limit.
+    pub requests: Option<Allowance>,
+    /// Whether requests beyond the quota run on lanes that no other tenant wants, instead of being refused.
+    pub borrow: bool,
+}
+
+/// A rate, and how much of it may be used at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Allowance {
+    /// Amount per second, above 0.
+    pub per_second: f64,
+    /// Largest amount at once after a pause.
+    pub burst: f64,
 }
 
 /// One model and its traffic.

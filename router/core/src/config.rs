@@ -1,7 +1,9 @@
 //! Configuration of the core: its bounds, its models and its lanes.
 
 use crate::batch::Policy;
-use crate::{Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, RateLimit, Tenant, TimeQuota};
+use crate::{
+    Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, RateLimit, Tenant, TenantQuota, TimeQuota,
+};
 
 /// Bounds of one router.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct RouterConfig {
     pub starvation: Nanos,
     /// Weights of tenants 0, 1, 2 ...; those beyond have weight 1.
     pub weights: Vec<u32>,
+    /// Quotas of tenants 0, 1, 2 ...; those beyond have none.
+    pub quotas: Vec<TenantQuota>,
     /// Totals of resources 0, 1, 2 ... of the rate limiter. The total of those beyond is the most that a model needs.
     pub resources: Vec<u32>,
     /// Decisions of each kind that are kept for [`Router::records`](crate::Router::records).
@@ -41,6 +45,7 @@ impl Default for RouterConfig {
             best_effort_max_wait: Nanos::from_millis(1_000),
             starvation: Nanos::from_millis(10_000),
             weights: Vec::new(),
+            quotas: Vec::new(),
             resources: Vec::new(),
             records: 4_096,
         }
@@ -146,8 +151,13 @@ impl RouterConfig {
         if let Some(tenant) = self.weights.iter().position(|&weight| weight == 0) {
             return Err(ConfigError::new(format!("weights[{tenant}]"), "is 0, expected at least 1"));
         }
-        if self.weights.len() > Tenant::COUNT {
-            return Err(ConfigError::new("weights", format!("has more than {} entries", Tenant::COUNT)));
+        for (field, entries) in [("weights", self.weights.len()), ("quotas", self.quotas.len())] {
+            if entries > Tenant::COUNT {
+                return Err(ConfigError::new(field, format!("has more than {} entries", Tenant::COUNT)));
+            }
+        }
+        for (tenant, quota) in self.quotas.iter().enumerate() {
+            quota.validate(&format!("quotas[{tenant}]"))?;
         }
         Ok(())
     }

@@ -151,6 +151,8 @@ pub enum Reason {
     SequenceEnded,
     /// The caller reused the id of an unfinished request, or one beyond the bound.
     IdInUse,
+    /// Its tenant has used up its quota.
+    Quota,
 }
 
 /// What the caller must do.

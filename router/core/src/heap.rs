@@ -50,6 +50,12 @@ impl<K: Ord + Copy> Heap<K> {
         self.items.len()
     }
 
+    /// The key of an item that is in this heap.
+    pub(crate) fn key_of(&self, item: u32, positions: &Positions) -> Option<K> {
+        let entry = self.items.get(positions.get(item)?)?;
+        (entry.1 == item).then_some(entry.0)
+    }
+
     /// The `count` smallest items in order.
     pub(crate) fn smallest(&self, count: usize, found: &mut SmallVec<[u32; 8]>) {
         let mut frontier: SmallVec<[usize; 16]> = SmallVec::new();

@@ -53,10 +53,12 @@ pub struct Class(u8);
 impl Class {
     /// Number of classes.
     pub const COUNT: usize = 64;
+    /// The least urgent class.
+    pub(crate) const LAST: Self = Self(Self::COUNT as u8 - 1);
 
     /// The class of a level. Levels beyond the last become the last.
     pub const fn new(level: u8) -> Self {
-        if level as usize >= Self::COUNT { Self(Self::COUNT as u8 - 1) } else { Self(level) }
+        if level as usize >= Self::COUNT { Self::LAST } else { Self(level) }
     }
 
     /// 0 is the most urgent.

@@ -12,6 +12,7 @@ mod rate_limit;
 mod reports;
 mod snapshot;
 mod switch;
+mod tenant_quotas;
 mod time_quotas;
 mod time_slices;
 
@@ -29,6 +30,7 @@ use crate::queue::Queues;
 use crate::records::{Decided, Explanation, Record, Records};
 use crate::request::{Requests, Stage};
 use crate::resources::Resources;
+use crate::tenant_quotas::TenantAccounts;
 use crate::tenants::Shares;
 use crate::time_quota::Tokens;
 use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
@@ -49,6 +51,7 @@ pub struct Router {
     pools: Pools,
     batches: Batches,
     shares: Shares,
+    tenants: TenantAccounts,
     records: Records,
     resources: Resources,
     drain_until: Option<Nanos>,
@@ -64,6 +67,7 @@ impl Router {
         config.validate()?;
         Ok(Self {
             shares: Shares::new(&config.weights),
+            tenants: TenantAccounts::new(config.weights.len(), &config.quotas),
             records: Records::new(config.records),
             resources: Resources::new(&config.resources),
             config,
@@ -180,12 +184,13 @@ impl Router {
         let Some(request) = self.requests.get(id) else { return };
         let (model, batch, arrived, deadline) =
             (request.model, request.batch, request.arrived, request.deadline);
-        let (tenant, behind, forecast) = (request.tenant, request.queued_behind, request.forecast);
+        let (tenant, behind, borrowed) = (request.tenant, request.queued_behind, request.borrowed);
+        let forecast = request.forecast;
         let decided =
             Decided::End { request: id, model, batch, arrived, deadline, outcome, reason, forecast };
         self.records.note(self.now, decided);
         let dropped = matches!(reason, Reason::DeadlineUnmeetable | Reason::DeadlinePassed | Reason::Shed);
-        if dropped {
+        if dropped && !borrowed && !self.is_over_quota(tenant) {
             self.shares.suffered(self.now, tenant);
         }
         if let Some(model) =
@@ -211,6 +216,7 @@ impl Router {
         }
         let (queue_slot, model, class) = (request.queue, request.model, request.class);
         self.queues.take(queue_slot, slot, &mut self.requests);
+        self.release(slot);
         if let Some(count) = self.model_mut(model).and_then(|model| model.queued_mut(class)) {
             *count = count.saturating_sub(1);
         }

@@ -10,6 +10,7 @@ use crate::lane_set::LaneSet;
 use crate::ordered::Ordered;
 use crate::queue::Urgency;
 use crate::rate::Load;
+use crate::recent_slack::RecentSlack;
 use crate::{LaneClass, LaneId, ModelLanes, Nanos};
 
 /// Lane load is averaged over this long.
@@ -36,6 +37,8 @@ pub(crate) struct Pool {
     pub bound: bool,
     pub load: Load,
     pub demand: PoolDemand,
+    /// How long requests within quotas could wait lately.
+    pub slack: RecentSlack,
     /// The least that a policy of its models plans ahead; `NEVER` without models.
     pub ahead: Nanos,
     /// Queues that chose to wait although a lane was free. They are evaluated again when another lane becomes free.
@@ -58,6 +61,7 @@ impl Pool {
             bound: false,
             load: Load::over(LOAD_MEMORY),
             demand: PoolDemand::default(),
+            slack: RecentSlack::default(),
             ahead: Nanos::NEVER,
             deferred: Vec::new(),
             noted: false,

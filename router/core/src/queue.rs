@@ -23,6 +23,8 @@ pub(crate) enum Priority {
     BestEffort,
     BestEffortOverShare,
     Delayed,
+    /// Beyond the quota of a tenant that borrows. Such requests go after those of all classes.
+    OverQuota,
 }
 
 /// A waiting request as policies see it.
@@ -54,6 +56,8 @@ pub(crate) struct QueueKey {
     pub shape: ShapeKey,
     /// Whether they have deadlines, never had one, or lost it.
     pub timing: Timing,
+    /// Whether they are beyond the quota of their tenant, which borrows.
+    pub borrowed: bool,
     /// Pool of the lanes that may run them: the model's, or one that its policy chose.
     pub pool: u32,
 }
@@ -272,6 +276,11 @@ impl Queues {
     /// Sets when a queue must be evaluated again; `NEVER` for no time.
     pub(crate) fn set_timer(&mut self, queue: u32, at: Nanos) {
         self.timers.set(queue, at);
+    }
+
+    /// Sets when a queue must be evaluated again, if it is not to be evaluated earlier.
+    pub(crate) fn bring_timer_forward(&mut self, queue: u32, at: Nanos) {
+        self.timers.bring_forward(queue, at);
     }
 
     /// When the first queue must be evaluated.

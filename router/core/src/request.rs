@@ -52,6 +52,10 @@ pub(crate) struct Request {
     pub forecast: Forecast,
     /// Enough requests waited before it on arrival to determine its wait.
     pub queued_behind: bool,
+    /// It is beyond the quota of its tenant, which borrows.
+    pub borrowed: bool,
+    /// Lane time that its tenant's quota counts for it: reserved while it waits, charged while it runs.
+    pub counted_time: Nanos,
     pub stage: Stage,
     /// The batch that runs it or ran it last.
     pub batch: Option<BatchId>,

@@ -19,6 +19,13 @@ impl Timers {
         }
     }
 
+    /// Sets the timer of an item, unless it is due earlier.
+    pub(crate) fn bring_forward(&mut self, item: u32, at: Nanos) {
+        if self.heap.key_of(item, &self.positions).is_none_or(|known| at < known) {
+            self.set(item, at);
+        }
+    }
+
     /// When the first timer is due.
     pub(crate) fn next(&self) -> Option<Nanos> {
         self.heap.first().map(|(at, _)| at)

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use router_core::batch::{BatchOptions, DropMode, Policy};
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
-    ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, RateLimit, Reason, RequestId, ResourceId, Router,
-    RouterConfig, ShapeKey, Tenant, TimeoutAction,
+    Allowance, Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
+    ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, RateLimit, Reason, RequestId, ResourceId,
+    Router, RouterConfig, ShapeKey, Tenant, TenantQuota, TimeoutAction,
 };
 
 const MODELS: u32 = 3;
@@ -122,16 +122,20 @@ struct Harness {
     again: BTreeSet<RequestId>,
     lanes: BTreeSet<LaneId>,
     preempted: u32,
+    /// Whether each tenant borrows.
+    borrows: Vec<bool>,
 }
 
 impl Harness {
-    fn new(policy: Policy) -> Self {
+    fn new(policy: Policy, quotas: Vec<TenantQuota>) -> Self {
+        let borrows = quotas.iter().map(|quota| quota.borrow).collect();
         let config = RouterConfig {
             max_requests: 4_096,
             queued_bytes_limit: 4_000,
             best_effort_max_wait: Nanos::from_millis(2),
             starvation: Nanos::from_millis(4),
             weights: vec![1, 3],
+            quotas,
             resources: vec![2],
             records: 16,
             ..RouterConfig::default()
@@ -150,6 +154,7 @@ impl Harness {
             again: BTreeSet::new(),
             lanes: BTreeSet::new(),
             preempted: 0,
+            borrows,
         };
         for model in 0..MODELS {
             harness.apply(&Step::ModelUp { model });
@@ -234,10 +239,11 @@ impl Harness {
 
     /// R8: nothing of the same model, class and shape that is due earlier stays behind. Requests that are bound to a
     /// lane when they come keep their order on that lane, which cannot be told from outside, as whether a request was
-    /// delayed.
+    /// delayed or borrowed.
     fn check_order(&self, arrival: &Arrival, admitted: u64, members: &[RequestId]) {
         let delays = |arrival: &Arrival| arrival.timeout_action == TimeoutAction::Delay;
-        if BINDING.contains(&self.policy.name()) || delays(arrival) {
+        let borrows = self.borrows.get(usize::from(arrival.tenant.number())).copied().unwrap_or_default();
+        if BINDING.contains(&self.policy.name()) || delays(arrival) || borrows {
             return;
         }
         let key = |arrival: &Arrival, admitted| (arrival.deadline.unwrap_or(Nanos::NEVER), admitted);
@@ -426,13 +432,35 @@ fn policies() -> Vec<Policy> {
     policies
 }
 
+/// Quotas that a stream of steps uses up: lane time, requests, and both for a tenant that borrows.
+fn quotas() -> Vec<TenantQuota> {
+    let lane_time = Some(Allowance { per_second: 200_000_000, burst: 1_000_000 });
+    let requests = Some(Allowance { per_second: 1_000_000_000, burst: 4_000_000 });
+    vec![
+        TenantQuota { lane_time, ..TenantQuota::default() },
+        TenantQuota { requests, ..TenantQuota::default() },
+        TenantQuota { lane_time, requests, borrow: true },
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
     fn invariants_hold_under_random_events(steps in prop::collection::vec(step(), 0..250)) {
         for policy in policies() {
-            let mut harness = Harness::new(policy);
+            let mut harness = Harness::new(policy, Vec::new());
+            for step in &steps {
+                harness.apply(step);
+            }
+            harness.settle();
+        }
+    }
+
+    #[test]
+    fn invariants_hold_with_quotas(steps in prop::collection::vec(step(), 0..250)) {
+        for policy in policies() {
+            let mut harness = Harness::new(policy, quotas());
             for step in &steps {
                 harness.apply(step);
             }
@@ -443,7 +471,7 @@ proptest! {
     #[test]
     fn the_same_events_give_the_same_state(steps in prop::collection::vec(step(), 0..120)) {
         let run = |policy: Policy| {
-            let mut harness = Harness::new(policy);
+            let mut harness = Harness::new(policy, quotas());
             steps.iter().for_each(|step| harness.apply(step));
             (harness.router, harness.ended)
         };

@@ -12,6 +12,7 @@ mod table;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use http::HeaderName;
 use loadtest::{Drive, Endpoint, Protocol, Report, Session, Settings};
 use node::environment::Environment;
 use node::output;
@@ -48,7 +49,10 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
         None => Repository::synthetic(&workload, arguments)?,
     };
     let child = Child::start(&repository, &environment.command_line)?;
-    let settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
+    let mut settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
+    if workload.tenants.len() > 1 {
+        settings.tenant_header = Some(HeaderName::from_static(repository::TENANT_HEADER));
+    }
     let measured = measure(arguments, &mut workload, settings, (&child, &line));
     line.clear();
     child.stop()?;

@@ -21,6 +21,7 @@ pub mod reason;
 mod reload;
 pub mod request_log;
 mod supervisor;
+pub mod tenants;
 #[cfg(test)]
 mod testing;
 

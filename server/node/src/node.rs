@@ -26,6 +26,7 @@ use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
 use crate::request_log::RequestLog;
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
+use crate::tenants::Tenants;
 
 /// Arguments of [`Node::start`].
 pub struct Startup {
@@ -81,12 +82,15 @@ impl Node {
         let devices = Arc::new(Devices::of(&config, &core_sets, loader)?);
         let lanes_max = devices.lanes_max(live);
         let resources = Resources::new(&config.rate_limit);
+        let tenants = Tenants::new(&config);
         let core = RouterConfig {
             queued_bytes_limit: limits.queue_bytes.0,
             max_lanes: lanes_max,
             margin: objectives::MARGIN,
             resources: resources.totals(),
             records: config.request_log.kept,
+            weights: tenants.weights(),
+            quotas: tenants.quotas(),
             ..RouterConfig::default()
         };
         let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;
@@ -116,6 +120,7 @@ impl Node {
             cache_bytes: config.cache.max_bytes.0,
             triton_names: config.metrics.triton_names,
             resources,
+            tenants,
             profiles: devices.profiles().to_vec(),
         };
         let catalog = Arc::new(Catalog::new(source, environment, config.models.clone()));
@@ -290,7 +295,8 @@ impl Node {
         !self.devices.gpus().is_empty()
     }
 
-    /// Updates the gauges of queues and lanes and the counters of violated invariants, and logs violations.
+    /// Updates the gauges of queues and lanes, the device time of tenants, and the counters of violated invariants, and logs
+    /// violations.
     pub async fn refresh_gauges(&self) {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).update(Instant::now());
         if let Some(machine) = &self.machine {
@@ -298,6 +304,7 @@ impl Node {
         }
         self.gauges.lock().unwrap_or_else(PoisonError::into_inner).update(&self.catalog);
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
+        self.catalog.tenants().used(&snapshot.tenants);
         for loaded in self.catalog.serving_names().iter().flat_map(|name| self.catalog.serving(name)) {
             let queued =
                 snapshot.models.iter().find(|model| model.model == loaded.id).map_or(0, |model| model.queued);

@@ -16,7 +16,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, in the order of the enum.
-            pub const ALL: [Self; 34] = [$(Self::$reason),+];
+            pub const ALL: [Self; 35] = [$(Self::$reason),+];
 
             /// Position in [`Reason::ALL`]: for tables of pre-registered counters.
             pub fn index(self) -> usize {
@@ -77,6 +77,8 @@ reasons! {
     DeadlineUnmeetable, "deadline_unmeetable";
     /// Shed so that several other requests meet their deadlines.
     Shed, "shed";
+    /// The tenant has used up its quota of device time or requests.
+    Quota, "quota";
     /// The deadline passed while the request was queued.
     Expired, "expired";
     /// The server is shutting down.

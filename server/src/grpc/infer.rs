@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use node::metrics::Transport;
 use node::reason::Refusal;
+use node::tenants::RequestTenant;
 use oip::proto::{ModelInferRequest, ModelInferResponse};
 use oip::{InferRequest, InferResponse};
 use tonic::{Request, Response, Status};
@@ -16,6 +17,7 @@ use crate::front::Front;
 use crate::http::offload;
 use crate::request_id;
 use crate::service::{RequestContext, Timing};
+use crate::tenant;
 use crate::timing_headers;
 use crate::trace::{SendEnd, Stage};
 
@@ -39,13 +41,14 @@ pub async fn unary(
 ) -> Result<Response<ModelInferResponse>, Status> {
     let arrived = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
     let transport_timeout = timeout::of(request.metadata());
+    let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions().get().copied());
     let (metadata, _, message) = request.into_parts();
     let trace = front.trace(&message.model_name, Some(&message.model_version));
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
     let id = request_id::of(metadata.as_ref());
-    let context = RequestContext::new(id.clone(), arrived, Transport::Grpc);
+    let context = RequestContext::new(id.clone(), arrived, Transport::Grpc, tenant);
     let context = RequestContext { transport_timeout, trace: trace.clone(), ..context };
     match answer(front, message, context).await {
         Ok(Answer { message, timing, mut held }) => {
@@ -125,11 +128,11 @@ fn typed_bytes(message: &ModelInferRequest) -> usize {
         .sum()
 }
 
-/// Context of a message of a stream that came in now. `id` is that of the request.
+/// Context of a message of a stream that came in now, with the id of the request and its tenant.
 pub fn stream_context(
     front: &Front,
     message: &ModelInferRequest,
-    id: String,
+    (id, tenant): (String, RequestTenant),
     transport_timeout: Option<Duration>,
 ) -> RequestContext {
     let arrived = Instant::now();
@@ -137,5 +140,5 @@ pub fn stream_context(
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
-    RequestContext { transport_timeout, trace, ..RequestContext::new(id, arrived, Transport::Grpc) }
+    RequestContext { transport_timeout, trace, ..RequestContext::new(id, arrived, Transport::Grpc, tenant) }
 }

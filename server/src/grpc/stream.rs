@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
+use node::tenants::RequestTenant;
 use oip::proto::infer_parameter::ParameterChoice;
 use oip::proto::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use tokio::sync::mpsc;
@@ -25,6 +26,7 @@ use crate::errors;
 use crate::front::Front;
 use crate::request_id;
 use crate::service::{RequestContext, Streamed};
+use crate::tenant;
 use crate::trace::Stage;
 
 /// A response, and its share of the budget for bodies.
@@ -68,12 +70,13 @@ pub fn bidirectional(
     let (answers, read) = mpsc::channel(1);
     let transport_timeout = timeout::of(request.metadata());
     let id = request_id::of(request.metadata().as_ref());
+    let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions().get().copied());
     let front = Arc::clone(front);
     tokio::spawn(async move {
         // When the client leaves, the answers' reader is dropped, and dropping the loop cancels all requests.
         tokio::select! {
             () = answers.closed() => {}
-            () = run(&front, request.into_inner(), &answers, transport_timeout, &id) => {}
+            () = run(&front, request.into_inner(), &answers, (transport_timeout, tenant), &id) => {}
         }
     });
     let holding = Holding::default();
@@ -86,7 +89,7 @@ async fn run(
     front: &Arc<Front>,
     mut requests: Streaming<ModelInferRequest>,
     answers: &mpsc::Sender<Outgoing>,
-    transport_timeout: Option<Duration>,
+    (transport_timeout, tenant): (Option<Duration>, RequestTenant),
     stream_id: &str,
 ) {
     let mut in_flight = JoinSet::new();
@@ -108,7 +111,8 @@ async fn run(
                 Ok(Some(message)) => {
                     messages += 1;
                     let request_id = format!("{stream_id}.{messages}");
-                    let context = infer::stream_context(front, &message, request_id.clone(), transport_timeout);
+                    let of = (request_id.clone(), tenant);
+                    let context = infer::stream_context(front, &message, of, transport_timeout);
                     let front = Arc::clone(front);
                     let (answers, mut position) = (answers.clone(), Some(order.next(&message.model_name)));
                     let mut place = sequences.next_in_sequence(&message);

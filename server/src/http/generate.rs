@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -15,6 +16,7 @@ use http::{HeaderMap, HeaderValue};
 use models::{Dim, TensorSpec};
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
+use node::tenants::RequestTenant;
 use oip::metadata::ErrorBody;
 use oip::{InferRequest, InferResponse};
 use serde::Deserialize;
@@ -30,6 +32,7 @@ use super::route::OwnedTarget;
 use crate::front::Front;
 use crate::request_id;
 use crate::service::{ModelView, RequestContext, Streamed};
+use crate::tenant::{self, Peer};
 use crate::trace::Stage;
 
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
@@ -38,9 +41,11 @@ pub async fn one(
     State(front): State<Arc<Front>>,
     target: OwnedTarget,
     headers: HeaderMap,
+    peer: Option<Extension<Peer>>,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = context(&front, &target, &headers);
+    let tenant = tenant::of(&front, &headers, peer.map(|Extension(peer)| peer));
+    let context = context(&front, &target, &headers, tenant);
     let request = read(&front, &target, &headers, sent, &context).await;
     let request = request.map_err(|refusal| front.service.logged(&context, &target.model, refusal))?;
     let mut responses = front.infer_stream(request, context).await?;
@@ -71,9 +76,11 @@ pub async fn stream(
     State(front): State<Arc<Front>>,
     target: OwnedTarget,
     headers: HeaderMap,
+    peer: Option<Extension<Peer>>,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = context(&front, &target, &headers);
+    let tenant = tenant::of(&front, &headers, peer.map(|Extension(peer)| peer));
+    let context = context(&front, &target, &headers, tenant);
     let request = read(&front, &target, &headers, sent, &context).await;
     let request = request.map_err(|refusal| front.service.logged(&context, &target.model, refusal))?;
     let (events, mut read) = mpsc::channel(1);
@@ -128,14 +135,18 @@ fn failed(refusal: &Refusal) -> Bytes {
 }
 
 /// The context of a request that arrives now.
-fn context(front: &Front, target: &OwnedTarget, headers: &HeaderMap) -> RequestContext {
-    let (arrived, id) = (Instant::now(), headers.get(request_id::HEADER).map(request_id::text));
-    let id = id.unwrap_or_default();
+fn context(
+    front: &Front,
+    target: &OwnedTarget,
+    headers: &HeaderMap,
+    tenant: RequestTenant,
+) -> RequestContext {
+    let (arrived, id) = (Instant::now(), request_id::of(headers));
     let trace = front.trace(&target.model, target.version.as_deref());
     if let Some(trace) = &trace {
         trace.reached(Stage::HttpRecvStart, arrived);
     }
-    RequestContext { trace, ..RequestContext::new(id, arrived, Transport::Http) }
+    RequestContext { trace, ..RequestContext::new(id, arrived, Transport::Http, tenant) }
 }
 
 /// Reads the flat object as a request of the protocol.

@@ -37,8 +37,8 @@ use node::reason::{Reason, Refusal};
 use tower::ServiceExt as _;
 
 use crate::front::Front;
-use crate::request_id;
 use crate::service::RequestContext;
+use crate::{request_id, tenant};
 use response::Refused;
 
 pub use compression::offload;
@@ -77,7 +77,8 @@ impl HttpService {
         } else if parts.method == Method::POST
             && let Some(target) = route::infer_target(parts.uri.path())
         {
-            let context = RequestContext::new(request_id::text(&id), arrived, Transport::Http);
+            let tenant = tenant::of(&self.front, &parts.headers, parts.extensions.get().copied());
+            let context = RequestContext::new(request_id::text(&id), arrived, Transport::Http, tenant);
             match infer::answer(&self.front, target, &parts.headers, body, context).await {
                 Ok(response) => response::with_id(response, id),
                 Err(refusal) => response::refused(&self.front, &refusal, &id),

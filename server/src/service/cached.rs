@@ -38,6 +38,7 @@ pub(super) async fn look_up(
     let Some(response) = found else { return Lookup::Miss(key, took) };
     let total = context.arrived.elapsed();
     loaded.metrics.record_cache_hit(took, total);
+    catalog.tenants().answered(context.tenant, None);
     loaded.statistics.answered_from_cache(took, total);
     Lookup::Hit(response)
 }

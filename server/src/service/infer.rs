@@ -47,6 +47,7 @@ pub(super) async fn run(
         }
         Err(mut refusal) => {
             loaded.refused(refusal.reason);
+            node.catalog().tenants().refused(context.tenant, refusal.reason);
             loaded.statistics.failed(context.arrived.elapsed());
             open.failed(&refusal);
             refusal.logged = true;
@@ -110,7 +111,7 @@ async fn attempt(
     let job = Job {
         model: loaded.id,
         class: batching::class(class.get()),
-        tenant: context.tenant,
+        tenant: context.tenant.number,
         shape: loaded.shapes.key(&member.inputs),
         member,
         bytes: valid.bytes,
@@ -133,6 +134,7 @@ async fn attempt(
     let total = context.arrived.elapsed();
     let met = deadline.map(|deadline| Instant::now() <= deadline);
     loaded.metrics.record_answer(&answer.timing, total, met);
+    catalog.tenants().answered(context.tenant, met);
     if answer.timing.leads_batch {
         loaded.metrics.record_batch(answer.timing.batch_rows);
     }

@@ -10,6 +10,7 @@ use models::engine::{ModelErrorCode, RequestDetails, Response, RunError};
 use node::catalog::submit::model_refusal;
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
+use node::tenants::RequestTenant;
 use oip::InferRequest;
 use tokio::runtime::Handle;
 
@@ -45,7 +46,9 @@ fn call_error(refusal: Refusal) -> CallError {
     let code = match refusal.reason {
         Reason::Malformed => ModelErrorCode::InvalidArgument,
         Reason::UnknownModel | Reason::UnknownVersion | Reason::ModelNotFound => ModelErrorCode::NotFound,
-        Reason::ModelNotReady | Reason::ModelUnavailable | Reason::QueueFull => ModelErrorCode::Unavailable,
+        Reason::ModelNotReady | Reason::ModelUnavailable | Reason::QueueFull | Reason::Quota => {
+            ModelErrorCode::Unavailable
+        }
         Reason::Unsupported | Reason::ModelUnsupported => ModelErrorCode::Unsupported,
         Reason::ModelUnknown => ModelErrorCode::Unknown,
         Reason::ModelAlreadyExists => ModelErrorCode::AlreadyExists,
@@ -56,7 +59,8 @@ fn call_error(refusal: Refusal) -> CallError {
 }
 
 async fn responses(service: &Service, request: InferRequest) -> Vec<Result<Response, CallError>> {
-    let context = RequestContext::new(request.id.clone(), Instant::now(), Transport::Model);
+    let tenant = RequestTenant::default();
+    let context = RequestContext::new(request.id.clone(), Instant::now(), Transport::Model, tenant);
     let mut responses = match service.infer_stream(request, context) {
         Ok(responses) => responses,
         Err(refusal) => return vec![Err(call_error(refusal))],

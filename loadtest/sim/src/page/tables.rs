@@ -6,7 +6,7 @@ use super::document::{Cell, more, paragraph, plain, table};
 use super::markup::{escape, number, percent};
 use super::{Contender, Page};
 use crate::estimate::Estimate;
-use crate::report::Latency;
+use crate::report::{Latency, TenantFigures};
 
 /// Upper bound on the models that are listed.
 const MODELS_MAX: usize = 50;
@@ -132,4 +132,29 @@ pub(super) fn models(page: &Page<'_>) -> String {
     let table = table(&["model", "SLO ms", "offered/s", "attainment", "p99 ms", "rows a batch"], rows);
     let more = more(models.len(), MODELS_MAX, "");
     format!("<h2>Models under {}</h2>\n{table}{more}", escape(&best.name))
+}
+
+/// Table of the tenants under the best policy, if there are several.
+pub(super) fn tenants(page: &Page<'_>) -> String {
+    let Some(best) = page.contenders.first() else { return String::new() };
+    let tenants = best.report.tenants_to_show();
+    if tenants.is_empty() {
+        return String::new();
+    }
+    let rows = tenants.iter().take(MODELS_MAX).map(|tenant| {
+        let mut cells = plain([tenant.name.clone(), number(tenant.offered as f64)]);
+        cells.push((kept(tenant.attainment), percent(tenant.attainment)));
+        let refused = tenant.refused_by_quota as f64 / tenant.offered.max(1) as f64;
+        cells.extend(plain([
+            percent(refused),
+            number(tenant.device_seconds_per_second),
+            dash(tenant.device_seconds_quota),
+            percent(tenant.device_share),
+            percent(tenant.weight_share),
+        ]));
+        cells
+    });
+    let table = table(&TenantFigures::COLUMNS, rows);
+    let more = more(tenants.len(), MODELS_MAX, "");
+    format!("<h2>Tenants under {}</h2>\n{table}{more}", escape(&best.name))
 }

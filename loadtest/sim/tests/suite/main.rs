@@ -13,4 +13,5 @@ mod ramps;
 mod report;
 mod search;
 mod support;
+mod tenant_quotas;
 mod time_quotas;

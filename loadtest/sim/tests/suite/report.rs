@@ -73,7 +73,21 @@ fn the_json_has_the_documented_fields() {
             "/models/0",
             vec!["attainment", "good", "mean_batch", "name", "offered", "p99_ms", "rate", "slo_ms"],
         ),
-        ("/tenants/1", vec!["good", "name", "offered"]),
+        (
+            "/tenants/1",
+            vec![
+                "attainment",
+                "device_seconds_per_second",
+                "device_seconds_quota",
+                "device_share",
+                "good",
+                "name",
+                "offered",
+                "refused_by_quota",
+                "requests_quota",
+                "weight_share",
+            ],
+        ),
         ("/series/0", vec!["busy_lanes", "good", "mean_batch", "offered", "p99_ms", "refused", "t"]),
         ("/latency_cdf/0", vec!["of_slo", "share"]),
         ("/batch_sizes/0", vec!["batches", "rows"]),
@@ -95,6 +109,9 @@ fn parts_add_up_to_the_whole() {
     assert_eq!(report.models.iter().map(|model| model.good).sum::<u64>(), requests.good);
     assert_eq!(report.tenants.iter().map(|tenant| tenant.offered).sum::<u64>(), requests.offered);
     assert_eq!(report.tenants.iter().map(|tenant| tenant.good).sum::<u64>(), requests.good);
+    let used: f64 = report.tenants.iter().map(|tenant| tenant.device_seconds_per_second).sum();
+    assert!((used - report.lane_busy * f64::from(report.lanes)).abs() < 0.02, "{used}");
+    assert!((report.tenants.iter().map(|tenant| tenant.weight_share).sum::<f64>() - 1.0).abs() < 1e-9);
     assert_eq!(report.batch_sizes.iter().map(|size| size.batches).sum::<u64>(), report.batches);
     let rows: u64 = report.batch_sizes.iter().map(|size| u64::from(size.rows) * size.batches).sum();
     assert!((rows as f64 / report.batches as f64 - report.mean_batch).abs() < 1e-9);

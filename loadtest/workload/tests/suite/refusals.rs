@@ -289,6 +289,32 @@ fn each_fault_names_line_key_and_problem() {
         ),
         ("gold = 3", "gold = -3", "workload.toml:17: tenants.gold: expected a weight above 0"),
         (
+            "gold = 3",
+            "gold = \"much\"",
+            "workload.toml:17: tenants.gold: expected a weight like 3, or a table like",
+        ),
+        ("gold = 3", "gold = { weigth = 3 }", "workload.toml:17: tenants.gold.weigth: unknown key"),
+        (
+            "gold = 3",
+            "gold = { device_seconds_per_second = 0 }",
+            "workload.toml:17: tenants.gold.device_seconds_per_second: expected more than 0 and at most",
+        ),
+        (
+            "gold = 3",
+            "gold = { requests_per_second = 5, requests_burst = 0.5 }",
+            "workload.toml:17: tenants.gold.requests_burst: expected at least 1 and at most",
+        ),
+        (
+            "gold = 3",
+            "gold = { device_seconds_burst = 1 }",
+            "workload.toml:17: tenants.gold.device_seconds_burst: has no effect without the quota",
+        ),
+        (
+            "gold = 3",
+            "gold = { borrow = true }",
+            "workload.toml:17: tenants.gold.borrow: has no effect without a quota",
+        ),
+        (
             "lane = 3",
             "lane = 8",
             "workload.toml:13: lanes.failures[0].lane: expected a lane from 0 to 7, got 8",

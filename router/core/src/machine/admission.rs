@@ -11,6 +11,7 @@ use crate::pool::Pool;
 use crate::queue::{Queue, QueueKey};
 use crate::records::Decided;
 use crate::request::{NIL, Request, Stage};
+use crate::tenant_quotas::Standing;
 use crate::{Class, Nanos, RequestId, Tenant};
 
 /// This many batches of the policy's usual size may always wait, whatever their forecast. With fewer to choose from,
@@ -23,16 +24,19 @@ const OVERLOAD: f64 = 0.1;
 impl Router {
     pub(super) fn arrive(&mut self, arrival: &Arrival, effects: &mut Effects) {
         let now = self.now;
-        if let Some(model) = self.model_mut(arrival.model) {
+        let standing = self.tenants.standing(now, arrival.tenant);
+        // Traffic that lanes must not be kept for is not counted as demand.
+        if let Some(model) = self.model_mut(arrival.model).filter(|_| standing == Standing::Within) {
             model.rate.count(now, arrival.rows);
             model.row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
             if let Some(deadline) = arrival.deadline {
                 model.slo = deadline.since(now);
             }
         }
-        let Err((reason, forecast)) = self.admit(arrival) else { return };
+        let Err((reason, forecast)) = self.admit(arrival, standing) else { return };
         let outcome = if reason == Reason::DeadlinePassed { Outcome::Expired } else { Outcome::Refused };
-        if matches!(reason, Reason::DeadlineUnmeetable | Reason::QueueFull | Reason::MemoryFull) {
+        let dropped = matches!(reason, Reason::DeadlineUnmeetable | Reason::QueueFull | Reason::MemoryFull);
+        if dropped && standing == Standing::Within {
             self.shares.suffered(now, arrival.tenant);
         }
         self.records.note(
@@ -51,14 +55,15 @@ impl Router {
         effects.push(Effect::Finish { request: arrival.request, outcome, reason });
     }
 
-    fn admit(&mut self, arrival: &Arrival) -> Result<(), (Reason, Forecast)> {
-        self.check_bounds(arrival).map_err(|reason| (reason, Forecast::default()))?;
+    fn admit(&mut self, arrival: &Arrival, standing: Standing) -> Result<(), (Reason, Forecast)> {
+        self.check_bounds(arrival, standing).map_err(|reason| (reason, Forecast::default()))?;
+        let borrowed = standing == Standing::Borrows;
         let mut deadline = arrival.deadline.unwrap_or(Nanos::NEVER);
         let mut wanted_by = match deadline {
             Nanos::NEVER => deadline,
             deadline => deadline.before(self.config.margin.min(Nanos(deadline.since(self.now).0 / 8))),
         };
-        let (forecast, mut queued_behind) = self.forecast(arrival, wanted_by);
+        let (forecast, mut queued_behind) = self.forecast(arrival, wanted_by, borrowed);
         let passed = deadline <= self.now;
         let late = passed || forecast.end > if queued_behind { wanted_by } else { deadline };
         if late && arrival.timeout_action == TimeoutAction::Reject {
@@ -87,7 +92,9 @@ impl Router {
             lost: false,
             probe: false,
             forecast,
-            queued_behind,
+            queued_behind: queued_behind && !borrowed,
+            borrowed,
+            counted_time: Nanos::ZERO,
             stage: Stage::Queued,
             batch: None,
             returned: 0,
@@ -101,13 +108,18 @@ impl Router {
         }
         self.enqueue(slot);
         let now = self.now;
+        if borrowed {
+            return Ok(());
+        }
+        self.tenants.admitted(now, arrival.tenant);
+        self.note_slack(slot);
         if let Some(model) = self.model_mut(arrival.model) {
             model.count_unfinished(now);
         }
         Ok(())
     }
 
-    fn check_bounds(&self, arrival: &Arrival) -> Result<(), Reason> {
+    fn check_bounds(&self, arrival: &Arrival, standing: Standing) -> Result<(), Reason> {
         let slot = arrival.request.slot();
         if slot >= self.config.max_requests {
             return Err(Reason::QueueFull);
@@ -125,7 +137,13 @@ impl Router {
         if self.pools.get(model.pool).is_none_or(|pool| pool.up.is_empty()) {
             return Err(Reason::NoLane);
         }
-        if self.queued_by(model, arrival.class, arrival.tenant) >= model.limit_of(arrival.class) {
+        if standing == Standing::Refused
+            || (standing == Standing::Borrows && !self.has_space_to_borrow(arrival))
+        {
+            return Err(Reason::Quota);
+        }
+        let borrowed = standing == Standing::Borrows;
+        if self.queued_by(model, arrival.class, arrival.tenant, borrowed) >= model.limit_of(arrival.class) {
             return Err(Reason::QueueFull);
         }
         if self.queues.bytes().saturating_add(arrival.bytes) > self.config.queued_bytes_limit {
@@ -134,9 +152,10 @@ impl Router {
         Ok(())
     }
 
-    /// Requests of a tenant that wait in a class.
-    pub(super) fn queued_by(&self, model: &Model, class: Class, tenant: Tenant) -> usize {
-        let theirs = model.queues.iter().filter(|(key, _)| (key.class, key.tenant) == (class, tenant));
+    /// Requests of a tenant that wait in a class, borrowed ones or the others.
+    pub(super) fn queued_by(&self, model: &Model, class: Class, tenant: Tenant, borrowed: bool) -> usize {
+        let alike = (class, tenant, borrowed);
+        let theirs = model.queues.iter().filter(|(key, _)| (key.class, key.tenant, key.borrowed) == alike);
         theirs.filter_map(|(_, slot)| self.queues.get(*slot)).map(Queue::len).sum()
     }
 
@@ -148,7 +167,7 @@ impl Router {
     /// Only then is the learned factor between the shortest and the real wait applied. In that
     /// state some request must be rejected, so caution costs no answer. In other states it would: the queue after a stall
     /// or a burst may still drain in time.
-    fn forecast(&self, arrival: &Arrival, wanted_by: Nanos) -> (Forecast, bool) {
+    fn forecast(&self, arrival: &Arrival, wanted_by: Nanos, borrowed: bool) -> (Forecast, bool) {
         let Some(model) = expected!(self.model(arrival.model), "router.admitted_model_unknown") else {
             return (Forecast::default(), false);
         };
@@ -162,7 +181,8 @@ impl Router {
         let row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
         let start = pool.ends.first().map_or(self.now, |end| end.at.max(self.now));
         let alike = |key: &QueueKey| {
-            (key.class, key.tenant, key.shape) == (arrival.class, arrival.tenant, arrival.shape)
+            (key.class, key.tenant, key.shape, key.borrowed)
+                == (arrival.class, arrival.tenant, arrival.shape, borrowed)
         };
         let ahead = model.queues.iter().filter(|(key, _)| alike(key)).map(|(_, slot)| {
             let Some(queue) = expected!(self.queues.get(*slot), "router.model_with_unknown_queue") else {
@@ -203,12 +223,12 @@ impl Router {
             return;
         };
         let (model, class, tenant) = (request.model, request.class, request.tenant);
-        let (shape, timing) = (request.shape, request.timing());
+        let (shape, timing, borrowed) = (request.shape, request.timing(), request.borrowed);
         let bound = self.model_mut(model).and_then(|model| model.policy.planning_mut()?.bind());
         let bound = bound.and_then(|lane| self.pool_of_lane(lane, model));
         let pool = bound.or_else(|| self.model(model).map(|model| model.pool));
         let Some(pool) = expected!(pool, "router.queued_model_unknown") else { return };
-        let key = QueueKey { model, class, tenant, shape, timing, pool };
+        let key = QueueKey { model, class, tenant, shape, timing, borrowed, pool };
         let open = self.model(model).and_then(|model| model.queue(key));
         let queue_slot = open.unwrap_or_else(|| self.queues.open(key));
         if let Some(model) = self.model_mut(model) {
@@ -224,6 +244,7 @@ impl Router {
             request.stage = Stage::Queued;
         }
         self.queues.push(queue_slot, slot, &mut self.requests);
+        self.reserve(slot);
         self.queues.note(queue_slot);
     }
 
@@ -231,6 +252,7 @@ impl Router {
         // The answer may have been on its way when the client left.
         let Some(request) = self.requests.get(id) else { return };
         let model = request.model;
+        self.settle_cancelled(id.slot());
         self.unqueue(id.slot());
         self.finish(id, Outcome::Cancelled, Reason::ClientDisconnected, effects);
         self.retire_if_done(model, effects);
@@ -254,7 +276,7 @@ impl Router {
 }
 
 /// Time of a batch on the fastest lane class of a pool, rarely exceeded.
-fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
+pub(super) fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
     let time = |lane_class| model.costs.on(lane_class).cautious(rows, row_bytes);
     match pool.only_lane_class() {
         Some(lane_class) => time(lane_class),
@@ -264,7 +286,7 @@ fn least_time(model: &Model, pool: &Pool, rows: u32, row_bytes: u64) -> Nanos {
 
 /// Nanoseconds a row at the best measured batch size. For lanes of several classes it is the value with which the same
 /// number of equal lanes would have the same throughput.
-fn row_time_of(model: &Model, pool: &Pool, row_bytes: u64) -> u64 {
+pub(super) fn row_time_of(model: &Model, pool: &Pool, row_bytes: u64) -> u64 {
     let time = |lane_class| model.costs.on(lane_class).best_row_time(row_bytes).0;
     if let Some(lane_class) = pool.only_lane_class() {
         return time(lane_class);

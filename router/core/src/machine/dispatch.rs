@@ -15,6 +15,8 @@ use crate::request::Stage;
 use crate::request::Timing;
 use crate::{LaneClass, ModelId, Nanos};
 
+/// When a borrowed batch is tried again that would have made other requests late.
+const BORROW_RETRY: Nanos = Nanos::from_millis(10);
 /// Preemptions that one request may suffer.
 const MAX_RETURNS: u8 = 3;
 
@@ -78,6 +80,12 @@ impl Router {
         let (queue_slot, proposal) = chosen.unwrap_or((queue_slot, proposal));
         let queue = expected!(self.queues.get(queue_slot), "router.ready_queue_unknown");
         let Some(key) = queue.map(|queue| queue.key) else { return };
+        let Some(proposal) = self.within_slack(queue_slot, &proposal, (found.lane, lane_class)) else {
+            // Not evaluated at once, because nothing has changed. It becomes ready again by its timer or a new request.
+            self.file_ready(queue_slot, None);
+            self.queues.bring_timer_forward(queue_slot, self.now.after(BORROW_RETRY));
+            return;
+        };
         // A batch that started during this event may hold what was left when the queue became ready.
         if !self.has_resources(key.model, urgency.0) {
             self.file_ready(queue_slot, None);
@@ -180,7 +188,9 @@ impl Router {
         let row_bytes = self.queues.get(queue_slot).map_or(0, Queue::row_bytes);
         let done_by = self.now.after(model.costs.on(lane_class).cautious(take, row_bytes));
         let company = model.queues.iter().filter(|(other, slot)| {
-            *slot != queue_slot && (other.shape, other.pool) == (key.shape, key.pool)
+            *slot != queue_slot
+                && (other.shape, other.pool) == (key.shape, key.pool)
+                && self.may_share_batch(&key, other)
         });
         let mut company: SmallVec<[_; 8]> = company
             .filter_map(|(other, slot)| {
@@ -269,7 +279,11 @@ impl Router {
             batch.returned = batch.returned.max(request.returned);
             count += 1;
             let share = expected.0.saturating_mul(u64::from(request.rows)) / u64::from(rows.max(1));
-            self.shares.charge(now, request.tenant, Nanos(share));
+            self.tenants.start(now, request, Nanos(share));
+            // Idle time that a tenant borrows is not a part of its share.
+            if !request.borrowed {
+                self.shares.charge(now, request.tenant, Nanos(share));
+            }
         }
         let members = effects.push_members(&batch.members);
         if let Some(model) = self.model_mut(model_id) {

@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::pool::Pool;
 use crate::queue::{Priority, Queue, Urgency, Waiting};
 use crate::request::{Request, Timing};
-use crate::{Class, LaneClass, LaneId, ModelId, Nanos};
+use crate::{Class, LaneClass, LaneId, ModelId, Nanos, RequestId};
 
 /// One in this many requests that only the estimate would drop runs if a lane is free. Otherwise an estimate that is far
 /// too long would drop everything and never be corrected.
@@ -45,7 +45,7 @@ impl Router {
         self.pool_waits(pool);
         let Some(queue) = expected!(self.queues.get(slot), "router.changed_queue_unknown") else { return };
         let Some((head, _)) = expected!(self.head_of(queue), "router.queue_without_head") else { return };
-        let mut evaluate_at = drop_at.min(self.promotion(queue, &head));
+        let mut evaluate_at = drop_at.min(self.promotion(queue, &head)).min(self.within_quota_from(queue));
         let ready = match self.decide(queue) {
             Some(Decision::Fire(proposal)) => Some(self.urgency(queue, &head, &proposal)),
             Some(Decision::Wait(until)) => {
@@ -97,6 +97,9 @@ impl Router {
         pool: impl FnOnce() -> PoolView<'a>,
     ) -> Option<Decision> {
         let (head, model) = self.head_of(queue)?;
+        if let Some(until) = self.held_until(queue) {
+            return Some(Decision::Wait(until));
+        }
         match self.first_in_time_on(queue, lane_class) {
             Some(0) => {}
             Some(first) => return self.shot_past(queue, first, rows, lane_class).map(Decision::Fire),
@@ -161,7 +164,9 @@ impl Router {
             return 0;
         }
         let alike = |other: &&Queue| {
-            other.key != queue.key && (other.key.shape, other.key.pool) == (queue.key.shape, queue.key.pool)
+            other.key != queue.key
+                && (other.key.shape, other.key.pool) == (queue.key.shape, queue.key.pool)
+                && self.may_share_batch(&queue.key, &other.key)
         };
         let others = model.queues.iter().filter_map(|(_, slot)| self.queues.get(*slot));
         others.filter(alike).map(|other| other.rows).fold(0, u32::saturating_add)
@@ -178,6 +183,9 @@ impl Router {
 
     /// Class and priority of a request. A queue has those of the request that has waited longest.
     pub(super) fn priority(&self, request: &Request) -> (Class, Priority) {
+        if request.borrowed || self.is_over_quota(request.tenant) {
+            return (Class::LAST, Priority::OverQuota);
+        }
         let waited = self.now.since(request.arrived);
         if waited >= self.config.starvation {
             return (Class::new(0), Priority::Overdue);
@@ -220,8 +228,7 @@ impl Router {
                 continue;
             }
             if passed {
-                self.unqueue(head);
-                self.finish(id, Outcome::Expired, Reason::DeadlinePassed, effects);
+                self.drop_head(id, slot, (Outcome::Expired, Reason::DeadlinePassed), effects);
                 continue;
             }
             let queue = expected!(self.queues.get(slot), "router.changed_queue_unknown");
@@ -239,10 +246,17 @@ impl Router {
             if self.spare_as_probe(head, model_id) {
                 return deadline;
             }
-            self.unqueue(head);
-            self.finish(id, Outcome::Refused, Reason::DeadlineUnmeetable, effects);
+            self.drop_head(id, slot, (Outcome::Refused, Reason::DeadlineUnmeetable), effects);
         }
         Nanos::NEVER
+    }
+
+    /// Drops a request that cannot meet its deadline. If the quota of its tenant kept it from starting, that is the reason.
+    fn drop_head(&mut self, id: RequestId, queue: u32, end: (Outcome, Reason), effects: &mut Effects) {
+        let held = self.queues.get(queue).is_some_and(|queue| self.held_until(queue).is_some());
+        let (outcome, reason) = if held { (Outcome::Refused, Reason::Quota) } else { end };
+        self.unqueue(id.slot());
+        self.finish(id, outcome, reason, effects);
     }
 
     /// Takes the deadline from a queued request and puts it behind the others of its class.

@@ -16,6 +16,7 @@
 //! | R11 | an idle lane is in no pool and gets no batch |
 //! | R12 | running batches hold no more of a resource than its total |
 //! | R13 | lanes with time quotas that run at once do not use more units than their device has |
+//! | R14 | a tenant's quota never holds more tokens than its burst, and reserves what its queued requests reserved |
 //!
 //! [`Router::check`] checks everything, in tests after each event. [`Checker`] checks a few items at a time, in
 //! production.
@@ -38,7 +39,7 @@ pub use checker::Checker;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{id}: {detail}")]
 pub struct Violation {
-    /// R1 to R13.
+    /// R1 to R14.
     pub id: &'static str,
     /// What was found.
     pub detail: String,
@@ -252,7 +253,7 @@ impl Router {
         })?;
         let mut queued = [0_u32; crate::Class::COUNT];
         for &(key, slot) in &model.queues {
-            let waiting = self.queued_by(model, key.class, key.tenant);
+            let waiting = self.queued_by(model, key.class, key.tenant, key.borrowed);
             let limit = model.bound_of(key.class);
             let within = waiting <= limit || waiting.saturating_sub(self.queued_again().count()) <= limit;
             require("R4", within, || {
@@ -291,7 +292,26 @@ impl Router {
         Ok(())
     }
 
-    /// R1, R4, R5, R6, R12 and R13: the sums over everything.
+    /// R14: reservations are those of queued requests, and buckets are no fuller than their bursts.
+    fn check_tenants(&self) -> Result<(), Violation> {
+        if !self.tenants.is_limited() {
+            return Ok(());
+        }
+        let mut reserved: BTreeMap<usize, u64> = BTreeMap::new();
+        for request in self.requests.iter().filter(|request| request.stage == Stage::Queued) {
+            *reserved.entry(usize::from(request.tenant.number())).or_default() += request.counted_time.0;
+        }
+        for (tenant, (counted, within)) in self.tenants.reservations().enumerate() {
+            let expected = reserved.get(&tenant).copied().unwrap_or_default();
+            require("R14", counted == expected, || {
+                format!("tenant {tenant} reserves {counted} ns, expected {expected}")
+            })?;
+            require("R14", within, || format!("tenant {tenant} has more tokens than its burst"))?;
+        }
+        Ok(())
+    }
+
+    /// R1, R4, R5, R6 and R12 to R14: the sums over everything.
     fn check_totals(&self) -> Result<usize, Violation> {
         let busy = self.lanes.iter().map(|(_, lane)| lane).any(|lane| !lane.holding.is_empty());
         let watched = self.next_wake().is_some() || busy || self.requests.len() == 0;
@@ -338,6 +358,7 @@ impl Router {
             })?;
         }
         self.check_resources()?;
+        self.check_tenants()?;
         let overfull = self.tokens.violation();
         require("R13", overfull.is_none(), || overfull.unwrap_or_default())?;
         let cycles = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| lane.round.is_some()).count();

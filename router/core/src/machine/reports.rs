@@ -15,6 +15,7 @@ impl Router {
         if report.ok {
             self.learn(slot, started);
         }
+        self.settle_batch(slot, started);
         let several = self.batches.at(slot).is_some_and(|batch| batch.members.len() > 1);
         let mut position = 0;
         while let Some(id) = self.batches.member(slot, position) {
@@ -45,7 +46,8 @@ impl Router {
     pub(super) fn batch_returned(&mut self, id: BatchId, effects: &mut Effects) {
         // A preempted batch may end in another way before the lane gives it back.
         let Some(slot) = self.batches.slot_of(id) else { return };
-        let Some((lane, model, _)) = self.take_off_lane(slot) else { return };
+        let Some((lane, model, started)) = self.take_off_lane(slot) else { return };
+        self.settle_batch(slot, started);
         let mut position = 0;
         while let Some(id) = self.batches.member(slot, position) {
             position += 1;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{LaneId, LaneState, ModelId, Nanos, Router};
+use crate::{LaneId, LaneState, ModelId, Nanos, Router, TenantUse};
 
 /// Everything at one moment; read only.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,6 +19,8 @@ pub struct Snapshot {
     pub models: Vec<ModelSnapshot>,
     /// By lane id.
     pub lanes: Vec<LaneSnapshot>,
+    /// By tenant number. Empty for a single tenant without a quota.
+    pub tenants: Vec<TenantUse>,
 }
 
 /// One model version.
@@ -89,6 +91,7 @@ impl Router {
             queued_bytes: self.queues.bytes(),
             models: models.collect(),
             lanes: lanes.collect(),
+            tenants: self.tenant_uses().collect(),
         }
     }
 }

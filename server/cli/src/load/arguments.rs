@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use http::HeaderName;
 use loadtest::Endpoint;
 use models::TimeSpan;
 use workload::Stage;
@@ -121,6 +122,10 @@ pub struct ClientArgs {
     /// `"expect": [outputs]` if the response is known. For all models, or for one; may be repeated.
     #[arg(long = "samples", value_name = "[MODEL=]FILE", help_heading = "What is sent")]
     pub samples: Vec<String>,
+    /// Header in which requests name the tenant that the workload gives them, as `server.tenant_header` of the server.
+    /// Default: they name none.
+    #[arg(long, value_name = "NAME", help_heading = "What is sent")]
+    pub tenant_header: Option<HeaderName>,
     /// Largest difference from an expected value, absolute or relative.
     #[arg(long, value_name = "NUMBER", default_value_t = 1e-3, help_heading = "What is sent")]
     pub tolerance: f64,

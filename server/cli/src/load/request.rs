@@ -109,6 +109,7 @@ pub fn settings(arguments: &ClientArgs, endpoint: &Endpoint) -> anyhow::Result<S
             Encoding::Json => Tensors::Json,
         },
         names: arguments.maps.iter().cloned().collect(),
+        tenant_header: arguments.tenant_header.clone(),
         payloads: payloads(arguments)?,
         tolerance: arguments.tolerance,
         connections: arguments.connections,

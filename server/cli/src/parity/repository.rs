@@ -12,6 +12,9 @@ use workload::{Model, Workload};
 
 use super::arguments::ParityArgs;
 
+/// Header in which requests name their tenant.
+pub const TENANT_HEADER: &str = "x-tenant";
+
 /// Bytes of an element of a synthetic input.
 const ELEMENT: u64 = 4;
 
@@ -38,6 +41,7 @@ impl Repository {
         let mut options = options(folder.path());
         set(&mut options, format!("lanes.count={}", workload.lanes.count));
         set(&mut options, "lanes.shared=true".to_owned());
+        tenants(&mut options, workload);
         for model in &workload.models {
             settings(&mut options, &model.name, model, &arguments.policy);
         }
@@ -60,6 +64,7 @@ impl Repository {
         set(&mut options, format!("lanes.cores=[{}]", lanes.join(", ")));
         options.extend(["--load-mode", "explicit", "--engine"].map(OsString::from));
         options.push((&arguments.engine).into());
+        tenants(&mut options, workload);
         let mut served = Vec::new();
         for model in &workload.models {
             let mut maps = arguments.client.maps.iter();
@@ -92,6 +97,31 @@ fn settings(options: &mut Vec<OsString>, name: &str, model: &Model, policy: &str
     }
     if let Some(profile) = &model.profile {
         set(options, format!("models.{name}.max_batch={}", profile.max_batch()));
+    }
+}
+
+/// The weights and quotas of tenants, and the header that names them.
+fn tenants(options: &mut Vec<OsString>, workload: &Workload) {
+    if workload.tenants.len() < 2 {
+        return;
+    }
+    set(options, format!("server.tenant_header={TENANT_HEADER}"));
+    let weights = sim::whole_weights(workload.tenants.iter().map(|tenant| tenant.weight));
+    for (tenant, weight) in workload.tenants.iter().zip(weights) {
+        let mut set =
+            |key: &str, value: String| set(options, format!("tenants.{}.{key}={value}", tenant.name));
+        set("weight", weight.to_string());
+        if let Some(quota) = tenant.quota.device_seconds {
+            set("device_seconds_per_second", format!("{:?}", quota.per_second));
+            set("device_seconds_burst", format!("{:?}", quota.burst));
+        }
+        if let Some(quota) = tenant.quota.requests {
+            set("requests_per_second", format!("{:?}", quota.per_second));
+            set("requests_burst", format!("{:?}", quota.burst));
+        }
+        if tenant.quota.borrow {
+            set("borrow", "true".to_owned());
+        }
     }
 }
 

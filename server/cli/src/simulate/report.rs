@@ -6,11 +6,15 @@ use std::fmt::Write as _;
 use node::output;
 use serde::Serialize;
 use sim::page::{number, percent};
+use sim::report::TenantFigures;
 use sim::{Capacity, Estimate, Report};
 use workload::Extent;
 
 use super::devices;
 use super::study::{Standing, Study};
+
+/// Most tenants that are listed.
+const TENANTS_MAX: usize = 50;
 
 /// Quantile of the latencies in the column `p99/SLO`.
 const TAIL: f64 = 0.99;
@@ -22,6 +26,10 @@ pub fn text(study: &Study) -> String {
     let endings = endings(study);
     if !endings.is_empty() {
         let _ = write!(text, "\n{endings}");
+    }
+    let tenants = tenants(study);
+    if !tenants.is_empty() {
+        let _ = write!(text, "\n{tenants}");
     }
     let devices = devices::text(study);
     if !devices.is_empty() {
@@ -161,6 +169,28 @@ fn ends(run: &Report) -> impl Iterator<Item = (&str, u64)> {
     ];
     let refused = requests.refused.iter().map(|(word, count)| (word.as_str(), *count));
     refused.chain(others).filter(|(_, count)| *count > 0)
+}
+
+/// Table of the tenants under the best policy; empty if there is only one without a quota.
+fn tenants(study: &Study) -> String {
+    let best = study.standings.first().and_then(Standing::first);
+    let tenants = best.map(Report::tenants_to_show).unwrap_or_default();
+    if tenants.is_empty() {
+        return String::new();
+    }
+    let rows = tenants.iter().take(TENANTS_MAX).map(|tenant| {
+        vec![
+            tenant.name.clone(),
+            number(tenant.offered as f64),
+            percent(tenant.attainment),
+            percent(tenant.refused_by_quota as f64 / tenant.offered.max(1) as f64),
+            number(tenant.device_seconds_per_second),
+            tenant.device_seconds_quota.map_or_else(dash, number),
+            percent(tenant.device_share),
+            percent(tenant.weight_share),
+        ]
+    });
+    output::table(&TenantFigures::COLUMNS, rows)
 }
 
 fn bound(study: &Study) -> String {

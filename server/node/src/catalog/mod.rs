@@ -38,6 +38,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
+use crate::tenants::Tenants;
 use background::BackgroundLoads;
 use warm::WarmSessions;
 
@@ -79,6 +80,8 @@ pub struct Environment {
     pub triton_names: bool,
     /// Resources of the rate limiter.
     pub resources: Resources,
+    /// Tenants of requests.
+    pub tenants: Tenants,
     /// Profiles of models.
     pub profiles: Vec<Profile>,
 }
@@ -201,6 +204,11 @@ impl Catalog {
     /// The router that runs what is loaded.
     pub fn router(&self) -> &RouterHandle {
         &self.environment.router
+    }
+
+    /// Tenants of requests.
+    pub fn tenants(&self) -> &Tenants {
+        &self.environment.tenants
     }
 
     /// Answers of earlier requests.

@@ -54,6 +54,11 @@ fn words(loaded: &Loaded, sequence: Option<&CorrelationId>, rejection: &Rejectio
         Core::DeadlineUnmeetable => {
             (Reason::DeadlineUnmeetable, format!("model `{name}`: the deadline cannot be met any more"))
         }
+        Core::Quota => {
+            let message = "the quota of the tenant is used up: retry later, or raise it in `[tenants.NAME]`";
+            let retry_after = rejection.retry_after;
+            return Refusal { retry_after, ..Refusal::new(Reason::Quota, message) };
+        }
         Core::DeadlinePassed => {
             (Reason::Expired, format!("model `{name}`: the deadline passed in the queue"))
         }

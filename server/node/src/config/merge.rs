@@ -10,7 +10,9 @@ use toml::{Table, Value};
 use units::{Lines, in_words, line_at, nearest};
 
 use super::models_section::BATCHING;
-use super::{Config, Effective, Origin, Problem, Problems, fields, models_section, sections};
+use super::{
+    Config, Effective, Origin, Problem, Problems, fields, models_section, sections, tenants_section,
+};
 
 /// One value from a flag or a variable.
 #[derive(Clone, Debug)]
@@ -89,6 +91,7 @@ pub(super) fn all() -> [Section; 11] {
 pub struct Merged {
     sections: BTreeMap<&'static str, Table>,
     models: Table,
+    tenants: Table,
     origins: BTreeMap<String, Origin>,
     file: Option<PathBuf>,
     lines: Lines,
@@ -100,19 +103,21 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
     let mut merged = Merged {
         sections: BTreeMap::new(),
         models: Table::new(),
+        tenants: Table::new(),
         origins: BTreeMap::new(),
         file: sources.file.as_ref().map(|(path, _)| path.clone()),
         lines: sources.file.as_ref().map(|(_, text)| Lines::of(text)).unwrap_or_default(),
     };
     let mut file = read_file(sources, &mut problems);
-    if let Some(models) = file.remove("models") {
-        match models {
-            Value::Table(models) => merged.models = models,
-            _ => problems.push(Problem::new(
-                "models",
-                "expected tables like [models.resnet50]",
-                &merged.file_origin("models"),
-            )),
+    for (name, example) in [("models", "[models.resnet50]"), ("tenants", "[tenants.search]")] {
+        match file.remove(name) {
+            None => {}
+            Some(Value::Table(tables)) if name == "models" => merged.models = tables,
+            Some(Value::Table(tables)) => merged.tenants = tables,
+            Some(_) => {
+                let message = format!("expected tables like {example}");
+                problems.push(Problem::new(name, &message, &merged.file_origin(name)));
+            }
         }
     }
     let known = all();
@@ -132,7 +137,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
         merged.sections.insert(section.name, values);
     }
     unknown_variables(&known, &sources.environment, &mut problems);
-    let names: Vec<&str> = known.iter().map(|section| section.name).chain(["models"]).collect();
+    let names: Vec<&str> = known.iter().map(|section| section.name).chain(["models", "tenants"]).collect();
     for name in file.keys() {
         let origin = merged.file_origin(name);
         problems.push(Problem::new(name, &fields::unknown(name, &names, "section"), &origin));
@@ -146,6 +151,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
                 merged.sections.insert(section.name, values);
             }
             None if name == "models" => merged.assign_model(flag, &mut problems),
+            None if name == "tenants" => merged.assign_tenant(flag, &mut problems),
             None => problems.push(Problem::new(
                 &flag.path,
                 &fields::unknown(name, &names, "section"),
@@ -154,6 +160,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
         }
     }
     models_section::check(&merged.models, |path| merged.origin(path), &mut problems);
+    tenants_section::check(&merged.tenants, |path| merged.origin(path), &mut problems);
     if problems.is_empty() { Ok(merged) } else { Err(Problems(problems)) }
 }
 
@@ -194,10 +201,12 @@ fn unknown_variables(known: &[Section], variables: &[(String, String)], problems
             continue;
         }
         let section = |section: &str| name.starts_with(&variable(section, ""));
-        let message = if section("models") {
-            "settings of models cannot be set in the environment: expected them in tessera.toml or as \
-             `--set models.NAME.KEY=VALUE`"
-                .to_owned()
+        let named = ["models", "tenants"].into_iter().find(|named| section(named));
+        let message = if let Some(named) = named {
+            format!(
+                "settings of {named} cannot be set in the environment: expected them in tessera.toml or as \
+                 `--set {named}.NAME.KEY=VALUE`"
+            )
         } else {
             match nearest(name, &settings) {
                 Some(near) => format!("unknown variable, did you mean `{near}`?"),
@@ -313,10 +322,29 @@ impl Merged {
         }
     }
 
+    /// `--set tenants.NAME.key=value`.
+    fn assign_tenant(&mut self, flag: &Assignment, problems: &mut Vec<Problem>) {
+        let Some((name, key)) = flag.path.strip_prefix("tenants.").and_then(|rest| rest.rsplit_once('.'))
+        else {
+            problems.push(Problem::new(&flag.path, "expected tenants.NAME.key=value", &flag.origin));
+            return;
+        };
+        match read_text(&flag.raw, |value| tenants_section::check_key(key, value)) {
+            Ok(value) => {
+                let tenant = self.tenants.entry(name).or_insert_with(|| Value::Table(Table::new()));
+                if let Value::Table(table) = tenant {
+                    table.insert(key.to_owned(), value);
+                }
+                self.origins.insert(flag.path.clone(), flag.origin.clone());
+            }
+            Err(message) => problems.push(Problem::new(&flag.path, &message, &flag.origin)),
+        }
+    }
+
     /// Reads the checked values into their types.
     pub fn into_config(self) -> Result<Config, Problems> {
         let effective = self.effective();
-        let Self { mut sections, models, .. } = self;
+        let Self { mut sections, models, tenants, .. } = self;
         Ok(Config {
             server: read(&mut sections, "server")?,
             repository: read(&mut sections, "repository")?,
@@ -329,6 +357,7 @@ impl Merged {
             request_log: read(&mut sections, "request_log")?,
             metrics: read(&mut sections, "metrics")?,
             partition: read(&mut sections, "partition")?,
+            tenants: Value::Table(tenants).try_into().map_err(|error| whole("tenants", &error))?,
             models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,
             in_kubernetes: false,
             effective,
@@ -346,11 +375,12 @@ impl Merged {
                 effective.push(Effective { path, header: section.name.to_owned(), value, origin });
             }
         }
-        for (name, settings) in &self.models {
+        let named = self.tenants.iter().map(|named| ("tenants", named));
+        for (kind, (name, settings)) in named.chain(self.models.iter().map(|named| ("models", named))) {
             for (key, value) in settings.as_table().into_iter().flatten() {
-                let path = format!("models.{name}.{key}");
+                let path = format!("{kind}.{name}.{key}");
                 let origin = self.origin(&path);
-                let header = format!("models.{}", quoted(name));
+                let header = format!("{kind}.{}", quoted(name));
                 effective.push(Effective { path, header, value: Some(value.to_string()), origin });
             }
         }

@@ -9,9 +9,11 @@ mod arguments;
 mod fields;
 mod merge;
 mod models_section;
+mod network;
 mod print;
 pub mod reference;
 pub mod sections;
+mod tenants_section;
 #[cfg(test)]
 mod tests;
 
@@ -33,11 +35,13 @@ use crate::output;
 
 pub use arguments::{ConfigArgs, configure};
 pub use merge::{Assignment, Sources};
+pub use network::Network;
 pub use sections::{
     AccessLogRequests, Cache, Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode,
     LogFormat, Metrics, Partition, RateLimitMode, RateLimits, Repository, RequestLogSettings, Server, Trace,
     TraceLevel,
 };
+pub use tenants_section::{OTHER, TenantSettings};
 
 /// Reads the configuration again, from the sources of the start.
 pub type ReadAgain = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
@@ -74,6 +78,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// How gpulets follow the load.
     pub partition: Partition,
+    /// `[tenants.NAME]`.
+    pub tenants: BTreeMap<String, TenantSettings>,
     /// `[models.NAME]`.
     pub models: BTreeMap<String, ModelSettings>,
     /// Whether the process runs in a Kubernetes pod.
@@ -165,6 +171,12 @@ impl Problems {
 fn overlap(one: &SocketAddr, other: &SocketAddr) -> bool {
     let any = one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() != 0 && one.port() == other.port() && (any || one.ip() == other.ip())
+}
+
+/// Whether a header of this name can hold text over HTTP and gRPC, where names that end in `-bin` hold bytes.
+fn is_name_of_text_header(name: &str) -> bool {
+    let sound = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (1..=64).contains(&name.len()) && name.bytes().all(sound) && !name.ends_with("-bin")
 }
 
 impl Config {
@@ -350,6 +362,17 @@ impl Config {
                     "cannot be combined with `partition.live`, which chooses the lanes: expected only one of them".to_owned(),
                 );
             }
+        }
+        for (name, tenant) in &self.tenants {
+            for (key, message) in tenant.contradictions() {
+                report(&format!("tenants.{name}.{key}"), message);
+            }
+        }
+        if let Some(header) = &server.tenant_header
+            && !is_name_of_text_header(header)
+        {
+            let expected = "expected the name of a header in lower case, such as `x-tenant`";
+            report("server.tenant_header", format!("`{header}`: {expected}"));
         }
         for name in self.models.keys() {
             if let Err(error) = name.parse::<models::ModelName>() {

@@ -5,42 +5,42 @@ use super::{Config, Effective};
 
 /// Widest comment.
 const WIDTH: usize = 118;
-/// The header that stands for every model in the reference.
-const ANY_MODEL: &str = "models.NAME";
+/// Headers that stand for every tenant and every model in the reference.
+const ANY: [&str; 2] = ["tenants.NAME", "models.NAME"];
 
 impl Config {
     /// The effective configuration as a `tessera.toml`. Keys that are not set are comments with an example.
     pub fn print(&self) -> String {
         let mut text = String::new();
         let known = sections();
-        let in_models = |section: &&Section| section.name.starts_with(ANY_MODEL);
+        let of_any = |section: &&Section| ANY.iter().any(|any| section.name.starts_with(any));
         // Entries of lists are shown with their lists.
-        for section in known.iter().filter(|section| !in_models(section) && !section.name.ends_with("[]")) {
+        for section in known.iter().filter(|section| !of_any(section) && !section.name.ends_with("[]")) {
             let values = self.effective.iter().filter(|value| value.header == section.name);
             table(&mut text, "", &section.name, &section.settings, &values.collect::<Vec<_>>());
         }
-        let of_model: Vec<Setting> = known
-            .iter()
-            .filter(in_models)
-            .flat_map(|section| section.settings.iter().map(in_model))
-            .collect();
-        let mut headers: Vec<&str> = self.effective.iter().map(|value| value.header.as_str()).collect();
-        headers.retain(|header| header.starts_with("models."));
-        headers.dedup();
-        for header in &headers {
-            let values: Vec<_> = self.effective.iter().filter(|value| value.header == *header).collect();
-            table(&mut text, "", header, &of_model, &values);
-        }
-        if headers.is_empty() {
-            table(&mut text, "# ", ANY_MODEL, &of_model, &[]);
+        for any in ANY {
+            let theirs = known.iter().filter(|section| section.name.starts_with(any));
+            let settings: Vec<Setting> =
+                theirs.flat_map(|section| section.settings.iter().map(|one| in_table(any, one))).collect();
+            let mut headers: Vec<&str> = self.effective.iter().map(|value| value.header.as_str()).collect();
+            headers.retain(|header| header.starts_with(any.trim_end_matches("NAME")));
+            headers.dedup();
+            for header in &headers {
+                let values: Vec<_> = self.effective.iter().filter(|value| value.header == *header).collect();
+                table(&mut text, "", header, &settings, &values);
+            }
+            if headers.is_empty() {
+                table(&mut text, "# ", any, &settings, &[]);
+            }
         }
         text
     }
 }
 
-/// A setting of a model with its key as it is written in the model's own table.
-fn in_model(setting: &Setting) -> Setting {
-    let inner = setting.section.strip_prefix(ANY_MODEL).unwrap_or_default().trim_start_matches('.');
+/// A setting of a tenant or a model with its key as it is written in its own table.
+fn in_table(any: &str, setting: &Setting) -> Setting {
+    let inner = setting.section.strip_prefix(any).unwrap_or_default().trim_start_matches('.');
     let key = if inner.is_empty() { setting.key.clone() } else { format!("{inner}.{}", setting.key) };
     Setting { key, ..setting.clone() }
 }

@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use units::nearest;
 
 use super::merge;
-use super::{ConfigArgs, Emulated, fields, models_section};
+use super::{ConfigArgs, Emulated, TenantSettings, fields, models_section, tenants_section};
 
 /// When a changed value has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -116,6 +116,7 @@ pub fn sections() -> Vec<Section> {
             sections.push(emulated());
         }
     }
+    sections.push(tenants());
     sections.extend(models());
     sections
 }
@@ -133,6 +134,19 @@ fn emulated() -> Section {
     Section {
         name: "devices.emulated[]".to_owned(),
         about: "Each entry of the list `devices.emulated`.".to_owned(),
+        settings: settings.collect(),
+    }
+}
+
+fn tenants() -> Section {
+    let settings = fields::of::<TenantSettings>().iter().map(|key| {
+        let docs = Docs::of(TenantSettings::get_field_docs(key).unwrap_or_default());
+        setting("tenants.NAME", key, &docs, None, &|value| tenants_section::check_key(key, value))
+    });
+    Section {
+        name: "tenants.NAME".to_owned(),
+        about: "One table for each tenant: its share under contention, and what it may use at most."
+            .to_owned(),
         settings: settings.collect(),
     }
 }
@@ -287,6 +301,9 @@ fn general_path(query: &str) -> String {
         let known = rest.strip_suffix(".batching").map_or(end, str::len);
         return format!("models.NAME{}", rest.get(known..).unwrap_or_default());
     }
+    if let Some((_, key)) = query.strip_prefix("tenants.").and_then(|rest| rest.rsplit_once('.')) {
+        return format!("tenants.NAME.{key}");
+    }
     match query.strip_prefix("devices.emulated").and_then(|rest| rest.split_once(']')) {
         Some((_, rest)) => format!("devices.emulated[]{rest}"),
         None => query.to_owned(),
@@ -350,6 +367,7 @@ mod tests {
         assert_eq!(paths("models.a.b.batching.policy").unwrap(), ["models.NAME.batching.policy"]);
         assert_eq!(paths("models.m.batching").unwrap().len(), 4);
         assert_eq!(paths("devices.emulated[2].kind").unwrap(), ["devices.emulated[].kind"]);
+        assert_eq!(paths("tenants.a.b.weight").unwrap(), ["tenants.NAME.weight"]);
         assert_eq!(paths("slo").unwrap(), ["models.NAME.slo"]);
         assert_eq!(paths("TESSERA_SERVER_HTTP").unwrap(), ["server.http"]);
         assert_eq!(paths("--lanes").unwrap(), ["lanes.count"]);

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use units::Size;
 
+use super::Network;
+
 /// `[server]`: addresses, drain, logs.
 #[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
@@ -42,6 +44,12 @@ pub struct Server {
     pub log_level: String,
     /// Format of log lines on standard error: `auto` (`human` on a terminal, else `json`), `human` or `json`.
     pub log_format: LogFormat,
+    /// Header, over gRPC metadata, that names the tenant of a request. It is read only if the connection comes from one of
+    /// `server.trusted_peers`. A request without it belongs to the tenant `default`, and so does one of a tenant without
+    /// `[tenants.NAME]`. Default: none, all requests belong to `default`. Example: `"x-tenant"`.
+    pub tenant_header: Option<String>,
+    /// IP addresses and networks of gateways that may name the tenant of a request.
+    pub trusted_peers: Vec<Network>,
     /// Threads for the network. Default: half the number of cores, at least 1 and at most 4. Example: `2`.
     pub threads: Option<NonZeroUsize>,
 }
@@ -72,6 +80,8 @@ impl Default for Server {
             strict_readiness: true,
             log_level: "info".to_owned(),
             log_format: LogFormat::Auto,
+            tenant_header: None,
+            trusted_peers: Network::loopback(),
             threads: None,
         }
     }

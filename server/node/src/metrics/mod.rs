@@ -8,6 +8,7 @@ mod interference;
 mod machine;
 mod model;
 pub mod names;
+mod tenant;
 mod violations;
 
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
 pub use machine::MachineMetrics;
 pub use model::{LaneMetrics, ModelLabels, ModelMetrics};
+pub use tenant::TenantMetrics;
 pub use violations::ViolationMetrics;
 
 /// Interval at which histogram samples are folded into buckets, which bounds their memory.
@@ -70,6 +72,7 @@ mod tests {
     use crate::reason::Reason;
     use gpulet_core::control::{ErrorEntry, InterferenceEntry};
     use router::Timing;
+    use router_core::{Allowance, TenantQuota};
     use std::collections::BTreeMap;
 
     fn rendered(triton_names: bool) -> String {
@@ -125,6 +128,9 @@ mod tests {
                 .set(Some(&throttled()), None);
             InterferenceMetrics::default().tell(&[learned()]);
             device_up(&"gpu0".into(), true);
+            let allowance = Some(Allowance { per_second: 1, burst: 1 });
+            let quota = TenantQuota { lane_time: allowance, requests: allowance, borrow: false };
+            TenantMetrics::new("search", &quota).refused(Reason::Quota);
         });
         handle.render()
     }
@@ -264,12 +270,10 @@ mod tests {
                 "{}",
                 metric.name
             );
-            assert_eq!(
-                metric.name.ends_with("_seconds"),
-                metric.metric_type == MetricType::Seconds,
-                "{}",
-                metric.name
-            );
+            let (in_seconds, time) =
+                (metric.name.ends_with("_seconds"), metric.metric_type == MetricType::Seconds);
+            let gauge = metric.metric_type == MetricType::Gauge;
+            assert!(if time { in_seconds } else { !in_seconds || gauge }, "{}", metric.name);
         }
     }
 

@@ -121,7 +121,11 @@ impl Failure {
 
     fn of(reason: Reason) -> Self {
         match reason {
-            Reason::QueueFull | Reason::DeadlineUnmeetable | Reason::Shed | Reason::Expired => Self::Rejected,
+            Reason::QueueFull
+            | Reason::DeadlineUnmeetable
+            | Reason::Shed
+            | Reason::Expired
+            | Reason::Quota => Self::Rejected,
             Reason::Cancelled => Self::Canceled,
             Reason::EngineFailed | Reason::LaneFailed | Reason::Quarantined => Self::Backend,
             _ => Self::Other,

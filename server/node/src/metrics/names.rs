@@ -2,7 +2,7 @@
 //!
 //! Rules: `tessera_` first, then the thing measured, then unit or qualifier. Durations are histograms in
 //! seconds (`_seconds`), counters end in `_total`, gauges in neither. Labels are few and bounded: names of
-//! loaded models and versions, lanes and devices, and the closed sets of `reason`, `transport` and `outcome`. Never ids, never
+//! loaded models and versions, of configured tenants, lanes and devices, and the closed sets of `reason`, `transport` and `outcome`. Never ids, never
 //! anything a client can choose freely. `nv_*` names are Triton's, kept for its dashboards; they are recorded
 //! only where `metrics.triton_names` is on. A golden file in the tests lists what `/metrics` shows.
 
@@ -55,6 +55,8 @@ labels! {
     GPU_UUID: "gpu_uuid", "UUID of a GPU, as Triton shows it.";
     DEVICE: "device", "Device, as plans call it.";
     DEVICE_TYPE: "device_type", "Device type of profiles.";
+    TENANT: "tenant", "Tenant as `[tenants.NAME]` names it; `default` for requests that name none, `other` for unknown ones.";
+    OUTCOME: "outcome", "How requests ended: `answered`, `late` (answered after the deadline), `quota`, `refused` or `failed`.";
     INTERFERENCE: "interference", "`learned` or `none`: the expected slowdown by co-located batches.";
 }
 
@@ -147,6 +149,14 @@ metrics! {
             "Share of the bandwidth to the GPU's memory that was used in the last second; NaN before Hopper.";
         GPU_THROTTLED: Gauge, "tessera_gpu_throttled", [DEVICE, REASON],
             "1 while this reason lowers the GPU's clocks, else 0. Idleness is a reason.";
+        TENANT_REQUESTS: Counter, "tessera_tenant_requests_total", [TENANT, OUTCOME],
+            "Requests of a tenant that ended, by outcome. `quota`: refused because its quota was used up.";
+        TENANT_DEVICE_TIME: Counter, "tessera_tenant_device_us_total", [TENANT],
+            "Microseconds of lane time that a tenant's share of batches took. Requests of unknown tenants count as `default`.";
+        TENANT_DEVICE_QUOTA: Gauge, "tessera_tenant_device_seconds_quota", [TENANT],
+            "Lane time per second that a tenant may use, in seconds. Absent without a limit.";
+        TENANT_REQUEST_QUOTA: Gauge, "tessera_tenant_requests_quota", [TENANT],
+            "Requests per second that a tenant may send. Absent without a limit.";
         IN_FLIGHT: Gauge, "tessera_requests_in_flight", [], "Requests that are being answered now.";
         BODY_BYTES: Gauge, "tessera_body_bytes", [],
             "Bytes held for request bodies, and for large answers that clients have not read yet.";

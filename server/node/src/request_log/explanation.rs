@@ -27,7 +27,7 @@ pub struct Explanation {
     /// Priority class, 1 the most urgent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<u32>,
-    /// Rows.
+    /// Rows of its inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<u32>,
     /// From arrival to deadline.

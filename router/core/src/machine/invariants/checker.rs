@@ -80,7 +80,8 @@ macro_rules! sites {
 }
 
 fn count(id: &'static str) {
-    static SITES: [(&str, Site); 10] = sites!("R1", "R3", "R4", "R5", "R6", "R7", "R10", "R11", "R12", "R13");
+    static SITES: [(&str, Site); 11] =
+        sites!("R1", "R3", "R4", "R5", "R6", "R7", "R10", "R11", "R12", "R13", "R14");
     match SITES.iter().find(|(known, _)| *known == id) {
         Some((_, site)) => site.count(),
         None => invariant::violated!("router.unnamed_invariant"),

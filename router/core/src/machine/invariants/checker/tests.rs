@@ -4,9 +4,10 @@ use crate::lane::LaneMode;
 use crate::queue::Priority;
 use crate::request::Stage;
 use crate::resources::{Limited, RateLimit, ResourceId};
+use crate::tenant_quotas::TenantAccounts;
 use crate::{
-    Arrival, Class, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId, ModelLanes, ModelSpec, Nanos,
-    RequestId, RouterConfig, ShapeKey, Tenant,
+    Allowance, Arrival, Class, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId, ModelLanes, ModelSpec,
+    Nanos, RequestId, RouterConfig, ShapeKey, Tenant, TenantQuota,
 };
 
 /// Model 0 has a batch on each of the lanes 0 and 1, and two requests (slots 2 and 3) in queue 0. Lane 2 is free.
@@ -61,7 +62,7 @@ fn a_sound_router_passes_and_each_kind_of_damage_is_found() {
     assert_eq!(found(&sound), None);
 
     type Damage = fn(&mut Router);
-    let damages: [(&str, &str, Damage); 19] = [
+    let damages: [(&str, &str, Damage); 20] = [
         ("R1", "a request is in a batch that does not exist", |router| {
             router.requests.at_mut(2).unwrap().stage = Stage::InFlight { batch: 99 };
         }),
@@ -118,6 +119,12 @@ fn a_sound_router_passes_and_each_kind_of_damage_is_found() {
             let limit = RateLimit { needs: vec![(ResourceId(0), 1)], priority: 1 };
             router.resources.know(&limit);
             router.resources.take(&mut Limited::new(&limit));
+        }),
+        ("R14", "more lane time is reserved than queued requests need", |router| {
+            let lane_time = Some(Allowance { per_second: 1, burst: 1 });
+            let quota = TenantQuota { lane_time, ..TenantQuota::default() };
+            router.tenants = TenantAccounts::new(1, &[quota]);
+            router.tenants.miscount_reservations();
         }),
     ];
     for (id, what, damage) in damages {
