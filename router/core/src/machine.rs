@@ -152,7 +152,7 @@ impl Router {
         self.records.all()
     }
 
-    /// The decisions about a request that ended at `ended`. `None` if its end is no longer on record.
+    /// Returns the decisions about a request that ended at `ended`, or `None` if newer ones have replaced them.
     pub fn explain(&self, request: RequestId, ended: Nanos) -> Option<Explanation> {
         self.records.explain(request, ended)
     }

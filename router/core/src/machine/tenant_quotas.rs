@@ -1,6 +1,8 @@
 //! Quotas of tenants: what admission, evaluation and dispatch ask of them. `tenant_quotas` at the crate's root keeps
 //! the accounts.
 
+use invariant::expected;
+
 use crate::batch::Proposal;
 use crate::event::Arrival;
 use crate::machine::Router;
@@ -68,7 +70,9 @@ impl Router {
         let row_bytes = request.bytes / u64::from(request.rows.max(1));
         let (now, tenant, rows) = (self.now, request.tenant, request.rows);
         let left = request.deadline.since(now);
-        let Some(model) = self.models.get(request.model) else { return };
+        let Some(model) = expected!(self.models.get(request.model), "router.admitted_model_unknown") else {
+            return;
+        };
         if let Some(pool) = self.pools.get_mut(model.pool) {
             let slack = left.before(least_time(model, pool, rows, row_bytes));
             pool.slack.came(now, tenant, slack);
@@ -103,7 +107,9 @@ impl Router {
         if !self.tenants.is_limited() {
             return;
         }
-        let Some(request) = self.requests.at(slot) else { return };
+        let Some(request) = expected!(self.requests.at(slot), "router.queued_request_unknown") else {
+            return;
+        };
         let (tenant, rows) = (request.tenant, u64::from(request.rows));
         let row_bytes = request.bytes / rows.max(1);
         let model = self.model(request.model);
@@ -134,7 +140,7 @@ impl Router {
         if !self.tenants.is_on() {
             return;
         }
-        let Some(batch) = self.batches.at(slot) else { return };
+        let Some(batch) = expected!(self.batches.at(slot), "router.reported_batch_unknown") else { return };
         let (time, rows) = (self.now.since(started), u64::from(batch.rows.max(1)));
         // Members that were cancelled while the batch ran were settled then.
         for &id in &batch.members {

@@ -336,8 +336,9 @@ impl Default for Cache {
 pub struct RequestLogSettings {
     /// Requests that are kept of each kind: those answered in time, and all others. Each takes about 0.5 KiB. 0: none.
     pub kept: u32,
-    /// File for the access log: one JSON object a line, with the fields of `GET /v2/explain`. `-`: standard output. A file that
-    /// was moved away is created again. Default: none, there is no access log. Example: `"/var/log/tessera/access.log"`.
+    /// File for the access log, with one JSON object per line and the fields of `GET /v2/explain`; `-` is standard output. The
+    /// server creates the file again after log rotation has renamed it. Default: none, no access log is written. Example:
+    /// `"/var/log/tessera/access.log"`.
     pub access_log: Option<PathBuf>,
     /// Which requests the access log has: `all`, or `unsuccessful` for those that were late, refused, cancelled or failed.
     pub access_log_requests: AccessLogRequests,

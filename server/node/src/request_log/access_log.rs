@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -112,12 +112,7 @@ fn append(path: &PathBuf) -> io::Result<File> {
 fn write(mut output: Output, entries: &Receiver<Entry>, lost: &Counter) {
     let mut lines = Vec::new();
     let mut warned: Option<Instant> = None;
-    loop {
-        let first = match entries.recv_timeout(LOOK) {
-            Ok(entry) => entry,
-            Err(RecvTimeoutError::Timeout) => continue,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
+    while let Ok(first) = entries.recv() {
         let mut count = 0;
         for entry in std::iter::once(first).chain(entries.try_iter().take(WAITING_MAX)) {
             count += 1;

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::reason::Reason;
 use jiff::Timestamp;
-use router_core::batch::StartReason;
-use router_core::{Decided, LaneChoice, Nanos};
+use router_core::{Decided, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::{Entry, Outcome, word};
@@ -132,8 +131,8 @@ impl Explanation {
                 Some(Batch {
                     id: batch.0,
                     lane: lane.0,
-                    lane_choice: choice(chosen),
-                    start_reason: start(reason),
+                    lane_choice: serde_word(&chosen),
+                    start_reason: serde_word(&reason),
                     rows,
                     rows_left: left,
                     dropped: shed,
@@ -219,14 +218,6 @@ fn nanos_ms(time: Nanos) -> f64 {
 
 fn shown(ms: f64) -> String {
     format!("{ms:.1} ms")
-}
-
-fn choice(chosen: LaneChoice) -> String {
-    serde_word(&chosen)
-}
-
-fn start(reason: StartReason) -> String {
-    serde_word(&reason)
 }
 
 /// The word that serde gives an enum without fields.
