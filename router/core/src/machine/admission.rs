@@ -108,14 +108,14 @@ impl Router {
         }
         self.enqueue(slot);
         let now = self.now;
+        if let Some(model) = self.model_mut(arrival.model) {
+            model.count_unfinished(now);
+        }
         if borrowed {
             return Ok(());
         }
         self.tenants.admitted(now, arrival.tenant);
         self.note_slack(slot);
-        if let Some(model) = self.model_mut(arrival.model) {
-            model.count_unfinished(now);
-        }
         Ok(())
     }
 
