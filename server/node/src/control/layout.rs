@@ -237,12 +237,21 @@ impl Layout {
         let new: Vec<LaneHandle> =
             active.iter().filter(|lane| !known.contains(&lane.id())).cloned().collect();
         let plan = LanePlan { new, switch: switch_of_lanes };
-        self.router.switch(plan).await.map_err(|error| error.to_string())?;
         let serving = self.catalog.all_serving();
+        // Before the router refuses their requests for want of a lane: those then wait for one instead.
+        let leaving: Vec<&Arc<Loaded>> = serving
+            .iter()
+            .filter(|loaded| loaded.activation.is_active() && !has_route(switch, loaded))
+            .collect();
+        leaving.iter().for_each(|loaded| loaded.activation.set_active(false));
+        if let Err(error) = self.router.switch(plan).await {
+            leaving.iter().for_each(|loaded| loaded.activation.set_active(true));
+            return Err(error.to_string());
+        }
         let ids = serving.iter().map(|loaded| loaded.id).collect();
         let first = self.lanes().in_force.replace((switch.clone(), ids)).is_none();
-        for loaded in &serving {
-            loaded.activation.set_active(switch.routes.iter().any(|route| route.workload == loaded.name));
+        for loaded in serving.iter().filter(|loaded| has_route(switch, loaded)) {
+            loaded.activation.set_active(true);
         }
         // Sessions that were loaded before the first plan belong to no gpulet, so no step closes them.
         for loaded in serving.iter().filter(|loaded| first && !loaded.activation.is_active()) {
@@ -256,12 +265,13 @@ impl Layout {
         Ok(())
     }
 
-    /// Whether versions serve that the table in force was not made for. They get no time slices.
+    /// Whether the table in force has routes for versions that it was not made for. They get no time slices. A model
+    /// without a route serves on the lanes that it was loaded on, until the next plan.
     pub fn is_stale(&self) -> bool {
         let lanes = self.lanes();
-        let Some((_, known)) = &lanes.in_force else { return false };
+        let Some((switch, known)) = &lanes.in_force else { return false };
         let serving = self.catalog.all_serving();
-        serving.iter().any(|loaded| !known.contains(&loaded.id))
+        serving.iter().any(|loaded| !known.contains(&loaded.id) && has_route(switch, loaded))
     }
 
     /// Puts the table in force again, for the versions that serve now. The caller must prevent loads, unloads and
@@ -290,4 +300,8 @@ impl Layout {
         lane_plan::lanes_of(switch, lane, &versions, &mut self.devices.classes())
             .map_err(|error| error.to_string())
     }
+}
+
+fn has_route(switch: &Switch, loaded: &Loaded) -> bool {
+    switch.routes.iter().any(|route| route.workload == loaded.name)
 }

@@ -3,6 +3,7 @@
 //! The models are synthetic and the cores are real: the tests cover requests and lanes, not arithmetic.
 
 mod faults;
+mod routes;
 mod warm;
 
 use std::collections::BTreeMap;

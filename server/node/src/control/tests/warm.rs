@@ -11,7 +11,7 @@ use crate::devices::{Devices, Share};
 const CHANGES: u64 = 6;
 
 /// One gpulet of one core that runs these models.
-fn plan(models: &[&str]) -> Plan {
+pub fn plan(models: &[&str]) -> Plan {
     let slot =
         |model: &&str| Slot { workload: (*model).to_owned(), batch: 2, budget_us: 5_000.0, rate: 10.0 };
     let slots: Vec<Slot> = models.iter().map(slot).collect();
