@@ -6,18 +6,23 @@ pub mod budget;
 pub mod classification;
 pub mod errors;
 pub mod front;
+pub mod gate;
 pub mod grpc;
 pub mod http;
+pub mod identity_watch;
 pub mod listener;
 pub mod metrics_endpoint;
 pub mod model_config;
 pub mod model_metadata;
 pub mod reference;
 pub mod request_id;
+#[cfg(test)]
+mod secure_tests;
 pub mod serve;
 pub mod service;
 pub mod settings;
 pub mod shared_memory;
+pub mod tenants;
 #[cfg(test)]
 mod testing;
 pub mod timing_headers;

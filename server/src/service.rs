@@ -24,8 +24,7 @@ pub use stream::{Responses, Streamed};
 
 use crate::trace::Trace;
 
-/// Facts about a request besides its body. Authentication belongs in [`RequestContext::new`], which both transports
-/// call: it decides who the tenant is.
+/// Facts about a request besides its body.
 #[derive(Clone, Debug)]
 pub struct RequestContext {
     /// When the first byte of the request arrived. The deadline counts from here.
@@ -39,9 +38,9 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
-    /// The context of a request. All requests have the same tenant, because callers are not authenticated.
-    pub fn new(arrived: Instant, transport_timeout: Option<Duration>) -> Self {
-        Self { arrived, transport_timeout, tenant: Tenant::default(), trace: None }
+    /// The context of a request of a tenant.
+    pub fn new(arrived: Instant, transport_timeout: Option<Duration>, tenant: Tenant) -> Self {
+        Self { arrived, transport_timeout, tenant, trace: None }
     }
 }
 

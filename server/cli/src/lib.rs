@@ -5,6 +5,7 @@ mod check;
 mod commands;
 mod doctor;
 mod explain;
+mod key;
 mod load;
 mod models_command;
 mod parity;

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use identity::Caller;
 use node::reason::Refusal;
 use oip::proto::{ModelInferRequest, ModelInferResponse};
 use oip::{InferRequest, InferResponse};
+use router_core::Tenant;
 use tonic::{Request, Response, Status};
 
 use super::{Arrived, status, timeout};
@@ -38,12 +40,14 @@ pub async fn unary(
 ) -> Result<Response<ModelInferResponse>, Status> {
     let arrived = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
     let transport_timeout = timeout::of(request.metadata());
+    let tenant = front.gate.tenant(request.extensions().get::<Caller>());
     let (metadata, _, message) = request.into_parts();
     let trace = front.trace(&message.model_name, Some(&message.model_version));
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
-    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, transport_timeout) };
+    let context =
+        RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, transport_timeout, tenant) };
     match answer(front, message, context).await {
         Ok(Answer { message, timing, mut held }) => {
             let mut response = Response::new(message);
@@ -123,11 +127,12 @@ pub fn stream_context(
     front: &Front,
     message: &ModelInferRequest,
     transport_timeout: Option<Duration>,
+    tenant: Tenant,
 ) -> RequestContext {
     let arrived = Instant::now();
     let trace = front.trace(&message.model_name, Some(&message.model_version));
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
-    RequestContext { trace, ..RequestContext::new(arrived, transport_timeout) }
+    RequestContext { trace, ..RequestContext::new(arrived, transport_timeout, tenant) }
 }

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use identity::Caller;
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
 use oip::proto::infer_parameter::ParameterChoice;
 use oip::proto::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
+use router_core::Tenant;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::Stream;
@@ -68,12 +70,13 @@ pub fn bidirectional(
     let (answers, read) = mpsc::channel(1);
     let transport_timeout = timeout::of(request.metadata());
     let sent_id = request.metadata().get(request_id::HEADER).map(|id| id.as_bytes().to_vec());
+    let context = (transport_timeout, front.gate.tenant(request.extensions().get::<Caller>()));
     let front = Arc::clone(front);
     tokio::spawn(async move {
         // When the client leaves, the answers' reader is dropped, and dropping the loop cancels all requests.
         tokio::select! {
             () = answers.closed() => {}
-            () = run(&front, request.into_inner(), &answers, transport_timeout, sent_id.as_deref()) => {}
+            () = run(&front, request.into_inner(), &answers, context, sent_id.as_deref()) => {}
         }
     });
     let holding = Holding::default();
@@ -86,7 +89,7 @@ async fn run(
     front: &Arc<Front>,
     mut requests: Streaming<ModelInferRequest>,
     answers: &mpsc::Sender<Outgoing>,
-    transport_timeout: Option<Duration>,
+    (transport_timeout, tenant): (Option<Duration>, Tenant),
     sent_id: Option<&[u8]>,
 ) {
     let mut in_flight = JoinSet::new();
@@ -105,7 +108,7 @@ async fn run(
             }
             message = requests.message(), if open && in_flight.len() < front.limits.stream_requests => match message {
                 Ok(Some(message)) => {
-                    let context = infer::stream_context(front, &message, transport_timeout);
+                    let context = infer::stream_context(front, &message, transport_timeout, tenant);
                     let (front, sent_id) = (Arc::clone(front), sent_id.map(<[u8]>::to_vec));
                     let (answers, mut position) = (answers.clone(), Some(order.next(&message.model_name)));
                     let mut place = sequences.next_in_sequence(&message);

@@ -7,11 +7,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
+use identity::Caller;
 use models::{Dim, TensorSpec};
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
@@ -36,10 +38,11 @@ const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset
 pub async fn one(
     State(front): State<Arc<Front>>,
     target: OwnedTarget,
+    caller: Option<Extension<Caller>>,
     headers: HeaderMap,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = context(&front, &target);
+    let context = context(&front, &target, caller.as_deref());
     let request = read(&front, &target, &headers, sent, &context).await?;
     let mut responses = front.infer_stream(request, context).await?;
     let mut only = None;
@@ -68,10 +71,11 @@ fn not_one(front: &Front) -> Result<Response, Refused> {
 pub async fn stream(
     State(front): State<Arc<Front>>,
     target: OwnedTarget,
+    caller: Option<Extension<Caller>>,
     headers: HeaderMap,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let context = context(&front, &target);
+    let context = context(&front, &target, caller.as_deref());
     let request = read(&front, &target, &headers, sent, &context).await?;
     let (events, mut read) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -125,13 +129,13 @@ fn failed(refusal: &Refusal) -> Bytes {
 }
 
 /// The context of a request that arrives now.
-fn context(front: &Front, target: &OwnedTarget) -> RequestContext {
+fn context(front: &Front, target: &OwnedTarget, caller: Option<&Caller>) -> RequestContext {
     let arrived = Instant::now();
     let trace = front.trace(&target.model, target.version.as_deref());
     if let Some(trace) = &trace {
         trace.reached(Stage::HttpRecvStart, arrived);
     }
-    RequestContext { trace, ..RequestContext::new(arrived, None) }
+    RequestContext { trace, ..RequestContext::new(arrived, None, front.gate.tenant(caller)) }
 }
 
 /// Reads the flat object as a request of the protocol.

@@ -11,6 +11,7 @@ use node::reason::{Reason, Refusal};
 use oip::binary::RawInput;
 use oip::json::Encoded;
 use oip::{InferRequest, InferResponse};
+use router_core::Tenant;
 
 use super::body;
 use super::compression::{self, offload};
@@ -35,6 +36,7 @@ pub async fn answer<B>(
     headers: &HeaderMap,
     body: B,
     arrived: Instant,
+    tenant: Tenant,
 ) -> Result<Response<HttpBody>, Refusal>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -59,7 +61,7 @@ where
         .await
         .map_err(|refusal| front.service.unknown_or(target.model, target.version, refusal))?;
     let binary_default = request.binary_output || json_length == Some(0);
-    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, None) };
+    let context = RequestContext { trace: trace.clone(), ..RequestContext::new(arrived, None, tenant) };
     let answered = front.infer(request, context).await.map_err(|refusal| unary(front, target, refusal))?;
     // The request's tensors, which are slices of its body, were dropped by now.
     let held = held.into_answer(tensor_bytes(&answered.response))?;

@@ -10,6 +10,7 @@ use models::engine::{ModelErrorCode, RequestDetails, Response, RunError};
 use node::catalog::submit::model_refusal;
 use node::reason::{Reason, Refusal};
 use oip::InferRequest;
+use router_core::Tenant;
 use tokio::runtime::Handle;
 
 use super::{RequestContext, Service, Streamed, Timing};
@@ -55,7 +56,7 @@ fn call_error(refusal: Refusal) -> CallError {
 }
 
 async fn responses(service: &Service, request: InferRequest) -> Vec<Result<Response, CallError>> {
-    let context = RequestContext::new(Instant::now(), None);
+    let context = RequestContext::new(Instant::now(), None, Tenant::default());
     let mut responses = match service.infer_stream(request, context) {
         Ok(responses) => responses,
         Err(refusal) => return vec![Err(call_error(refusal))],

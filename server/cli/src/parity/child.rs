@@ -58,7 +58,7 @@ impl Child {
         let mut command = Command::new(program);
         command.arg("serve").arg("--json").args(["--log-level", "warn"]);
         command.args(&repository.options);
-        for address in ["--http", "--grpc", "--metrics"] {
+        for address in ["--http", "--grpc", "--metrics", "--admin"] {
             command.args([address, "127.0.0.1:0"]);
         }
         let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start a server")?;

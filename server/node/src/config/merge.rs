@@ -10,7 +10,7 @@ use toml::{Table, Value};
 use units::{Lines, in_words, line_at, nearest};
 
 use super::models_section::BATCHING;
-use super::{Config, Effective, Origin, Problem, Problems, fields, models_section, sections};
+use super::{Config, Effective, Origin, Problem, Problems, access, fields, models_section, sections};
 
 /// One value from a flag or a variable.
 #[derive(Clone, Debug)]
@@ -69,9 +69,11 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
     }
 }
 
-pub(super) fn all() -> [Section; 10] {
+pub(super) fn all() -> [Section; 12] {
     [
         section::<sections::Server>("server"),
+        section::<access::Identity>("identity"),
+        section::<access::Tls>("tls"),
         section::<sections::Repository>("repository"),
         section::<sections::Devices>("devices"),
         section::<sections::Lanes>("lanes"),
@@ -318,6 +320,8 @@ impl Merged {
         let Self { mut sections, models, .. } = self;
         Ok(Config {
             server: read(&mut sections, "server")?,
+            identity: read(&mut sections, "identity")?,
+            tls: read(&mut sections, "tls")?,
             repository: read(&mut sections, "repository")?,
             devices: read(&mut sections, "devices")?,
             lanes: read(&mut sections, "lanes")?,

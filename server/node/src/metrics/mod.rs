@@ -1,6 +1,7 @@
 //! Metrics: one recorder per process, and handles per model version, so that the hot path needs no look-ups.
 
 mod busy;
+mod credential_files;
 mod devices;
 mod front;
 mod gpus;
@@ -16,6 +17,9 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use names::{Metric, MetricType};
 
 pub use busy::BusySink;
+pub use credential_files::{
+    certificate_expires, identity_loaded, identity_reload_failed, register_identity_file,
+};
 pub use devices::device_up;
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
@@ -34,7 +38,7 @@ pub fn recorder() -> Result<PrometheusRecorder, metrics_exporter_prometheus::Bui
         let buckets: &[f64] = match metric.metric_type {
             MetricType::Seconds => &names::SECONDS,
             MetricType::Rows => &names::ROWS,
-            MetricType::Counter | MetricType::Gauge => continue,
+            MetricType::Counter | MetricType::Gauge | MetricType::Time => continue,
         };
         builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)?;
     }
@@ -57,7 +61,7 @@ pub fn describe(triton_names: bool) {
     for metric in names::TESSERA.iter().chain(triton) {
         match metric.metric_type {
             MetricType::Counter => metrics::describe_counter!(metric.name, metric.help),
-            MetricType::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            MetricType::Gauge | MetricType::Time => metrics::describe_gauge!(metric.name, metric.help),
             MetricType::Seconds | MetricType::Rows => metrics::describe_histogram!(metric.name, metric.help),
         }
     }
@@ -117,6 +121,9 @@ mod tests {
                 .set(Some(&throttled()), None);
             InterferenceMetrics::default().tell(&[learned()]);
             device_up(&"gpu0".into(), true);
+            identity_reload_failed("keys");
+            identity_loaded("keys", std::time::UNIX_EPOCH);
+            certificate_expires("cert", std::time::UNIX_EPOCH);
         });
         handle.render()
     }
@@ -194,7 +201,7 @@ mod tests {
         for metric in names::TESSERA.iter().chain(names::TRITON) {
             let sample = match metric.metric_type {
                 MetricType::Seconds | MetricType::Rows => format!("{}_count", metric.name),
-                MetricType::Counter | MetricType::Gauge => metric.name.to_owned(),
+                MetricType::Counter | MetricType::Gauge | MetricType::Time => metric.name.to_owned(),
             };
             let line = format!("  {sample} {}", metric.labels.join(","));
             assert!(shape.lines().any(|known| known == line.trim_end()), "{line} is missing in {shape}");
@@ -258,7 +265,7 @@ mod tests {
             );
             assert_eq!(
                 metric.name.ends_with("_seconds"),
-                metric.metric_type == MetricType::Seconds,
+                matches!(metric.metric_type, MetricType::Seconds | MetricType::Time),
                 "{}",
                 metric.name
             );
