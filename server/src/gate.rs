@@ -118,7 +118,8 @@ impl Gate {
         headers: &HeaderMap,
         peer: Option<&Peer>,
     ) -> Result<Option<Caller>, Refusal> {
-        if !access.is_served_by(surface) && !(self.one_surface && surface == Surface::Inference) {
+        let served_too = self.one_surface && surface == Surface::Inference;
+        if !access.is_served_by(surface) && !served_too {
             return Err(Refusal::new(
                 Reason::UnknownPath,
                 match surface {

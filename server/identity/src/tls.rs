@@ -1,5 +1,6 @@
 //! TLS of the listeners. New certificates apply to new connections; open ones finish with what they began with.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -41,6 +42,13 @@ struct Loaded {
 pub struct Tls {
     clients: Option<ClientCertificates>,
     loaded: ArcSwap<Loaded>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Private keys are inside.
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
 }
 
 impl Tls {

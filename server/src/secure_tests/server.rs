@@ -17,7 +17,6 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::front::Front;
 use crate::gate::Gate;
 use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
@@ -53,7 +52,6 @@ pub struct Server {
     folder: TempDir,
     pub authority: Authority,
     pub identity: Arc<Identity>,
-    pub front: Arc<Front>,
     pub infer: NewKey,
     pub read: NewKey,
     pub operate: NewKey,
@@ -137,7 +135,7 @@ impl Server {
         let answer = listener::service(move |request| rpc.clone().answer(request));
         tokio::spawn(listener.serve(Protocols::Http2, limits, answer, stop.clone()));
         let [http, admin] = addresses[..] else { panic!("expected two addresses") };
-        Self { folder, authority, identity, front, infer, read, operate, signer, http, grpc, admin, stop }
+        Self { folder, authority, identity, infer, read, operate, signer, http, grpc, admin, stop }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -152,7 +150,7 @@ impl Server {
     }
 
     /// What a client is shown in a handshake now.
-    pub fn tls(&self) -> Arc<rustls::ServerConfig> {
+    pub fn tls(&self) -> Arc<tokio_rustls::rustls::ServerConfig> {
         self.identity.tls.as_ref().unwrap().config(Alpn::Http)
     }
 }
