@@ -62,7 +62,7 @@ impl Access {
 /// What is needed of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Nothing.
+    /// The path is open to every caller.
     Nothing,
     /// To be known.
     AnyRole,

@@ -114,7 +114,7 @@ impl Group {
 /// The credentials and certificates of the server.
 pub struct Identity {
     settings: Settings,
-    /// Finds callers. `None`: nobody has to say who they are.
+    /// Finds callers. `None`: callers do not have to say who they are.
     pub authenticator: Option<Arc<Authenticator>>,
     /// Certificates of the listeners. `None`: they speak without TLS.
     pub tls: Option<Arc<Tls>>,

@@ -57,7 +57,7 @@ pub struct Config {
     pub server: Server,
     /// Who may call.
     pub identity: Identity,
-    /// Certificates.
+    /// Certificates of the server and of clients.
     pub tls: Tls,
     /// Where models come from.
     pub repository: Repository,
