@@ -172,7 +172,7 @@ def test_clients_need_a_certificate_if_an_authority_is_set(tmp_path: Path) -> No
             infer_http(http, None)
 
 
-def test_metrics_that_others_reach_need_a_key(tmp_path: Path) -> None:
+def test_metrics_on_loopback_need_no_key(tmp_path: Path) -> None:
     secured = Secured(tmp_path, tls='listeners = ["http", "grpc", "admin"]\n')
     with secured.server:
         # On loopback, metrics are open.
