@@ -18,6 +18,19 @@ pub struct Addresses {
     pub grpc: SocketAddr,
     /// `/metrics`.
     pub metrics: SocketAddr,
+    /// Address of the admin listener.
+    pub admin: SocketAddr,
+}
+
+/// `http` or `https`, for each address that is a URL.
+#[derive(Clone, Copy, Debug)]
+pub struct Schemes {
+    /// Of the REST interface.
+    pub http: &'static str,
+    /// Of `/metrics`.
+    pub metrics: &'static str,
+    /// Of the admin listener.
+    pub admin: &'static str,
 }
 
 #[derive(Serialize)]
@@ -63,7 +76,7 @@ pub fn json(service: &Service, addresses: Addresses) -> String {
 }
 
 /// Some lines of text. `embedded`: the models are those in the binary.
-pub fn text(service: &Service, addresses: Addresses, embedded: bool) -> String {
+pub fn text(service: &Service, addresses: Addresses, schemes: Schemes, embedded: bool) -> String {
     let mut text = format!("Tessera {}", env!("CARGO_PKG_VERSION"));
     let rows = service.node.index(false);
     let (ready, not_ready): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.state == "READY");
@@ -91,10 +104,16 @@ pub fn text(service: &Service, addresses: Addresses, embedded: bool) -> String {
     }
     text.push_str(&format!("\nlanes    {} on {}\n", service.node.lanes().len(), places(service)));
     text.push_str(&format!(
-        "HTTP     http://{}/v2\ngRPC     {}\nmetrics  http://{}/metrics\n",
-        addresses.http, addresses.grpc, addresses.metrics
+        "HTTP     {}://{}/v2\ngRPC     {}\nmetrics  {}://{}/metrics\nadmin    {}://{}/v2\n",
+        schemes.http,
+        addresses.http,
+        addresses.grpc,
+        schemes.metrics,
+        addresses.metrics,
+        schemes.admin,
+        addresses.admin
     ));
-    text.push_str(&invitation(addresses.http, embedded, ready.first()));
+    text.push_str(&invitation((schemes.http, addresses.http), embedded, ready.first()));
     text
 }
 
@@ -110,14 +129,18 @@ fn places(service: &Service) -> String {
     service.node.devices().infos().map(place).collect::<Vec<_>>().join(", ")
 }
 
-fn invitation(http: SocketAddr, embedded: bool, first: Option<&RepositoryIndexRow>) -> String {
+fn invitation(
+    (scheme, http): (&str, SocketAddr),
+    embedded: bool,
+    first: Option<&RepositoryIndexRow>,
+) -> String {
     match first {
         Some(_) if embedded => format!(
-            "\nTry it: a handwritten digit of 8 x 8 pixels\n\n  curl -s http://{http}/v2/models/{}/infer -d '{}'\n\n",
+            "\nTry it: a handwritten digit of 8 x 8 pixels\n\n  curl -s {scheme}://{http}/v2/models/{}/infer -d '{}'\n\n",
             bundled::NAME,
             bundled::SAMPLE.trim()
         ),
-        Some(row) => format!("\nTry it:\n\n  curl -s http://{http}/v2/models/{}\n\n", row.name),
+        Some(row) => format!("\nTry it:\n\n  curl -s {scheme}://{http}/v2/models/{}\n\n", row.name),
         None => String::from("\n"),
     }
 }

@@ -43,6 +43,7 @@ pub fn row(reason: Reason) -> Row {
         Reason::Unsupported => (400, Code::Unimplemented, Level::DEBUG, Retry::No),
         Reason::Unauthenticated => (401, Code::Unauthenticated, Level::DEBUG, Retry::No),
         Reason::PermissionDenied => (403, Code::PermissionDenied, Level::DEBUG, Retry::No),
+        Reason::HostRefused => (403, Code::PermissionDenied, Level::DEBUG, Retry::No),
         Reason::UnknownModel => (404, Code::NotFound, Level::DEBUG, Retry::No),
         Reason::UnknownVersion => (404, Code::NotFound, Level::DEBUG, Retry::No),
         Reason::UnknownRegion => (404, Code::NotFound, Level::DEBUG, Retry::No),

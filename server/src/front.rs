@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use crate::budget::BodyBudget;
 use crate::classification;
+use crate::gate::Gate;
 use crate::request_id::RequestIds;
 use crate::service::{Answered, RequestContext, Responses, Service, Streamed};
 use crate::shared_memory::SharedMemory;
@@ -50,6 +51,8 @@ pub struct Front {
     pub ids: RequestIds,
     /// Traces of requests.
     pub traces: Traces,
+    /// Who is let in.
+    pub gate: Gate,
     leaving: AtomicBool,
     draining: AtomicBool,
     in_flight: AtomicUsize,
@@ -70,7 +73,13 @@ impl Drop for InFlight<'_> {
 
 impl Front {
     /// A front end over a service.
-    pub fn new(service: Arc<Service>, shared_memory: bool, limits: FrontLimits, traces: Traces) -> Self {
+    pub fn new(
+        service: Arc<Service>,
+        shared_memory: bool,
+        limits: FrontLimits,
+        traces: Traces,
+        gate: Gate,
+    ) -> Self {
         let metrics = FrontMetrics::new();
         let bodies = BodyBudget::new(limits.bodies, metrics.body_bytes.clone());
         Self {
@@ -81,6 +90,7 @@ impl Front {
             metrics,
             ids: RequestIds::default(),
             traces,
+            gate,
             leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),

@@ -6,14 +6,18 @@ pub mod budget;
 pub mod classification;
 pub mod errors;
 pub mod front;
+pub mod gate;
 pub mod grpc;
 pub mod http;
+pub mod identity_watch;
 pub mod listener;
 pub mod metrics_endpoint;
 pub mod model_config;
 pub mod model_metadata;
 pub mod reference;
 pub mod request_id;
+#[cfg(test)]
+mod secure_tests;
 pub mod serve;
 pub mod service;
 pub mod settings;

@@ -3,6 +3,7 @@
 //! The loop uses hyper directly, because a framework's loop does not enforce these limits: connections are counted,
 //! slow headers time out, headers are bounded before they are parsed, and a drain lets requests in flight finish.
 
+mod handshake;
 mod pace;
 mod services;
 mod write_timeout;
@@ -19,16 +20,19 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use identity::Tls;
 use metrics::Counter;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::tenant::Peer;
+use handshake::Secured;
 use pace::Watching;
-use services::paced;
 pub use services::service;
+use services::{WithCaller, paced};
 use write_timeout::{TimeoutStream, WriteTimeout};
 
 /// First bytes of the HTTP/2 connection preface. No HTTP/1 method starts with them.
@@ -59,7 +63,7 @@ pub struct ConnectionLimits {
     pub connections: usize,
     /// Request line and headers, in bytes.
     pub header_bytes: u32,
-    /// Until the headers of a request have arrived, idle time of a kept connection included.
+    /// Until the headers of a request have arrived, a TLS handshake and idle time of a kept connection included.
     pub header_timeout: Duration,
     /// In which a client must take the next 256 KiB of an answer, or what is left of it.
     pub answer_timeout: Duration,
@@ -87,6 +91,7 @@ pub struct Listener {
     socket: TcpListener,
     slow_readers: Counter,
     tells_peers: bool,
+    tls: Option<Arc<Tls>>,
     /// Address of the listener, with the actual port if port 0 was configured.
     pub address: SocketAddr,
 }
@@ -101,7 +106,7 @@ impl Listener {
             )
         })?;
         let address = socket.local_addr()?;
-        Ok(Self { socket, slow_readers: Counter::noop(), tells_peers: false, address })
+        Ok(Self { socket, slow_readers: Counter::noop(), tells_peers: false, tls: None, address })
     }
 
     /// Counts the connections and streams that are closed because their client does not read.
@@ -114,6 +119,12 @@ impl Listener {
     #[must_use]
     pub fn telling_peers(self, tells_peers: bool) -> Self {
         Self { tells_peers, ..self }
+    }
+
+    /// Speaks TLS, if there are certificates.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<Arc<Tls>>) -> Self {
+        Self { tls, ..self }
     }
 
     /// Serves until `stop`, then lets requests in flight finish; returns when the last connection is closed.
@@ -137,6 +148,7 @@ impl Listener {
             address: self.address,
             protocols,
             tells_peers: self.tells_peers,
+            tls: self.tls,
             limits,
             write_timeout: WriteTimeout::new(limits.answer_timeout, self.slow_readers),
             permits: Arc::new(Semaphore::new(limits.connections)),
@@ -176,6 +188,7 @@ struct Connections {
     address: SocketAddr,
     protocols: Protocols,
     tells_peers: bool,
+    tls: Option<Arc<Tls>>,
     limits: ConnectionLimits,
     write_timeout: WriteTimeout,
     /// One permit for each connection that may be open.
@@ -196,7 +209,7 @@ impl Connections {
     {
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             tracing::debug!(address = %self.address, "connection refused: the limit is reached");
-            if self.protocols == Protocols::Http {
+            if self.protocols == Protocols::Http && self.tls.is_none() {
                 // Best effort: the send buffer of a new socket is empty.
                 let _ = stream.try_write(FULL);
             }
@@ -210,32 +223,14 @@ impl Connections {
             service.call(request)
         });
         let (watcher, close) = (self.graceful.watcher(), self.close.clone());
-        let (protocols, limits, timeout) = (self.protocols, self.limits, self.write_timeout.clone());
+        let served =
+            Served { protocols: self.protocols, limits: self.limits, timeout: self.write_timeout.clone() };
+        let tls = self.tls.clone();
         tokio::spawn(async move {
             let _permit = permit;
-            let opened = tokio::select! {
-                biased;
-                opened = speaks_http2(&stream, limits.header_timeout) => opened,
-                () = close.cancelled() => None,
-            };
-            let Some(speaks_http2) = opened else { return };
-            // Nagle's algorithm would delay every small answer.
-            if stream.set_nodelay(true).is_err() {
-                return;
-            }
-            let Ok(stream) = TimeoutStream::new(stream, timeout.clone()) else { return };
-            let io = TokioIo::new(stream);
-            match (speaks_http2, protocols) {
-                (true, _) => {
-                    let connection = http2(limits, timeout).serve_connection(io, paced(service));
-                    report(watcher.watch(connection).await);
-                }
-                (false, Protocols::Http) => {
-                    report(watcher.watch(http1(limits).serve_connection(io, service)).await);
-                }
-                (false, Protocols::Http2) => {
-                    tracing::debug!("connection closed: this port speaks HTTP/2 (gRPC) only");
-                }
+            match tls {
+                None => served.plain(stream, service, watcher, close).await,
+                Some(tls) => Box::pin(served.secured(&tls, stream, service, watcher, close)).await,
             }
         });
     }
@@ -244,6 +239,86 @@ impl Connections {
     async fn all_closed(&self) {
         let all = u32::try_from(self.limits.connections).unwrap_or(u32::MAX);
         let _ = self.permits.acquire_many(all).await;
+    }
+}
+
+/// How a connection is served.
+struct Served {
+    protocols: Protocols,
+    limits: ConnectionLimits,
+    timeout: WriteTimeout,
+}
+
+impl Served {
+    async fn plain<S, B>(self, stream: TcpStream, service: S, watcher: Watcher, close: CancellationToken)
+    where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let opened = tokio::select! {
+            biased;
+            opened = speaks_http2(&stream, self.limits.header_timeout) => opened,
+            () = close.cancelled() => None,
+        };
+        let Some(speaks_http2) = opened else { return };
+        if let Some(stream) = self.prepared(stream) {
+            self.requests(stream, speaks_http2, service, watcher).await;
+        }
+    }
+
+    async fn secured<S, B>(
+        self,
+        tls: &Tls,
+        stream: TcpStream,
+        service: S,
+        watcher: Watcher,
+        close: CancellationToken,
+    ) where
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let Some(stream) = self.prepared(stream) else { return };
+        let accepted = tokio::select! {
+            biased;
+            accepted = handshake::accept(tls, self.protocols, stream, self.limits.header_timeout) => accepted,
+            () = close.cancelled() => None,
+        };
+        let Some(Secured { stream, speaks_http2, caller }) = accepted else { return };
+        self.requests(stream, speaks_http2, WithCaller { service, caller }, watcher).await;
+    }
+
+    fn prepared(&self, stream: TcpStream) -> Option<TimeoutStream> {
+        // Nagle's algorithm would delay every small answer.
+        stream.set_nodelay(true).ok()?;
+        TimeoutStream::new(stream, self.timeout.clone()).ok()
+    }
+
+    /// Answers the requests of a connection until it ends.
+    async fn requests<I, S, B>(self, stream: I, speaks_http2: bool, service: S, watcher: Watcher)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+        S::Future: Send + 'static,
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let io = TokioIo::new(stream);
+        match (speaks_http2, self.protocols) {
+            (true, _) => {
+                let connection = http2(self.limits, self.timeout).serve_connection(io, paced(service));
+                report(watcher.watch(connection).await);
+            }
+            (false, Protocols::Http) => {
+                report(watcher.watch(http1(self.limits).serve_connection(io, service)).await);
+            }
+            (false, Protocols::Http2) => {
+                tracing::debug!("connection closed: this port speaks HTTP/2 (gRPC) only");
+            }
+        }
     }
 }
 

@@ -1,10 +1,14 @@
 //! The metrics port: `GET /metrics` in Prometheus text.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use metrics_exporter_prometheus::PrometheusHandle;
+use node::reason::{Reason, Refusal};
+
+use crate::errors;
+use crate::http::REASON_HEADER;
 
 /// Whether a request reads the metrics.
 pub fn reads<B>(request: &Request<B>) -> bool {
@@ -24,6 +28,19 @@ pub fn answer<B>(handle: &PrometheusHandle, request: &Request<B>) -> Response<Fu
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8"));
     if status == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}
+
+/// The answer to a caller that may not read the metrics.
+pub fn refused(refusal: &Refusal) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(format!("{}\n", refusal.message))));
+    *response.status_mut() = errors::row(refusal.reason).http;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(REASON_HEADER, HeaderValue::from_static(refusal.reason.label()));
+    if refusal.reason == Reason::Unauthenticated {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
 }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
+use identity::{Host, Identity, Role};
 use metrics_exporter_prometheus::PrometheusHandle;
-use node::config::{Config, ConfigArgs, ReadAgain, configure};
+use node::config::{Config, ConfigArgs, ReadAgain, TlsListener, configure};
 use node::environment::Environment;
 use node::metrics::Transport;
 use node::reason::Reason;
@@ -17,13 +18,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::banner::{self, Addresses};
+use crate::banner::{self, Addresses, Schemes};
 use crate::front::{Front, FrontLimits};
+use crate::gate::{CertificateCaller, Gate, Need};
 use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
 use crate::service::Service;
 use crate::trace::Traces;
-use crate::{grpc, metrics_endpoint};
+use crate::{grpc, identity_watch, metrics_endpoint};
 
 /// Most network threads by default. More would take cores from the lanes without serving faster.
 const NETWORK_THREADS: usize = 4;
@@ -138,10 +140,12 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let mut hangup = signal(SignalKind::hangup())?;
     let config = startup.config.clone();
     let recorder = metrics::install(config.metrics.triton_names)?;
-    let http = Listener::bind("server.http", config.server.http).await?;
-    let grpc = Listener::bind("server.grpc", config.server.grpc).await?;
-    let metrics = Listener::bind("server.metrics", config.server.metrics).await?;
-    let addresses = Addresses { http: http.address, grpc: grpc.address, metrics: metrics.address };
+    let identity = Arc::new(Identity::load(config.identity_settings()).map_err(|mistakes| {
+        let mistakes = mistakes.iter().map(|found| format!("{}: {}", found.file.setting(), found.message));
+        anyhow::Error::msg(mistakes.collect::<Vec<_>>().join("\n"))
+    })?);
+    let listeners = Listeners::bind(&config, &identity).await?;
+    let addresses = listeners.addresses();
     let embedded = config.repository.path.is_none();
 
     let service = Service::new(Node::start(startup).await?);
@@ -149,7 +153,8 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let _gpus = metrics::watch(node.gpus(), config.metrics.triton_names);
     let traces = Traces::new(&config.trace).map_err(anyhow::Error::msg)?;
     let limits = front_limits(&config);
-    let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), limits, traces));
+    let gate = gate(&config, &identity);
+    let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), limits, traces, gate));
     let reloads = tokio::spawn({
         let service = Arc::clone(&service);
         async move {
@@ -159,7 +164,9 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
         }
     });
     let stop = CancellationToken::new();
-    let mut listeners = listen(&config, [http, grpc, metrics], &front, recorder, &stop)?;
+    let mut listeners = listen(&config, listeners, &front, recorder, &stop)?;
+    identity_watch::announce(&identity, node.catalog().tenants(), &config.tls.client_tenant);
+    listeners.spawn(identity_watch::run(Arc::clone(&identity), Arc::clone(&front), stop.clone()));
 
     let cause = tokio::select! {
         cause = signalled() => cause,
@@ -168,9 +175,10 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
             if json {
                 output::line(&banner::json(&service, addresses));
             } else {
-                output::write(banner::text(&service, addresses, embedded).as_bytes());
+                output::write(banner::text(&service, addresses, schemes(&config), embedded).as_bytes());
             }
-            tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
+            let Addresses { http, grpc, metrics, admin } = addresses;
+            tracing::info!(%http, %grpc, %metrics, %admin, "serving");
             signalled().await
         }
     };
@@ -203,6 +211,65 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
+/// The bound sockets.
+struct Listeners {
+    http: Listener,
+    grpc: Listener,
+    metrics: Listener,
+    admin: Listener,
+}
+
+impl Listeners {
+    async fn bind(config: &Config, identity: &Identity) -> anyhow::Result<Self> {
+        let tls = |listener| config.uses_tls(listener).then(|| identity.tls.clone()).flatten();
+        let server = &config.server;
+        Ok(Self {
+            http: Listener::bind("server.http", server.http).await?.with_tls(tls(TlsListener::Http)),
+            grpc: Listener::bind("server.grpc", server.grpc).await?.with_tls(tls(TlsListener::Grpc)),
+            metrics: Listener::bind("server.metrics", server.metrics)
+                .await?
+                .with_tls(tls(TlsListener::Metrics)),
+            admin: Listener::bind("server.admin", server.admin).await?.with_tls(tls(TlsListener::Admin)),
+        })
+    }
+
+    fn addresses(&self) -> Addresses {
+        Addresses {
+            http: self.http.address,
+            grpc: self.grpc.address,
+            metrics: self.metrics.address,
+            admin: self.admin.address,
+        }
+    }
+}
+
+fn schemes(config: &Config) -> Schemes {
+    let scheme = |listener| if config.uses_tls(listener) { "https" } else { "http" };
+    Schemes {
+        http: scheme(TlsListener::Http),
+        metrics: scheme(TlsListener::Metrics),
+        admin: scheme(TlsListener::Admin),
+    }
+}
+
+/// Who is let in. Credentials that cross the network in the clear are worth a warning.
+fn gate(config: &Config, identity: &Identity) -> Gate {
+    let server = &config.server;
+    let loopback = server.http.ip().is_loopback() && server.grpc.ip().is_loopback();
+    let Some(authenticator) = &identity.authenticator else { return Gate::open(loopback) };
+    for (setting, address, listener) in [
+        ("server.http", server.http, TlsListener::Http),
+        ("server.grpc", server.grpc, TlsListener::Grpc),
+        ("server.metrics", server.metrics, TlsListener::Metrics),
+        ("server.admin", server.admin, TlsListener::Admin),
+    ] {
+        if !address.ip().is_loopback() && !config.uses_tls(listener) {
+            tracing::warn!(setting, %address, "keys and tokens are sent to this address without TLS: set `tls.cert` and `tls.key`");
+        }
+    }
+    Gate::new(Arc::clone(authenticator), server.model_control)
+}
+
 fn front_limits(config: &Config) -> FrontLimits {
     let limits = &config.limits;
     FrontLimits {
@@ -220,10 +287,10 @@ fn front_limits(config: &Config) -> FrontLimits {
     }
 }
 
-/// Serves all three addresses, and keeps the metrics in bounds.
+/// Serves all addresses, and keeps the metrics in bounds.
 fn listen(
     config: &Config,
-    [http, grpc, metrics]: [Listener; 3],
+    Listeners { http, grpc, metrics, admin }: Listeners,
     front: &Arc<Front>,
     recorder: PrometheusHandle,
     stop: &CancellationToken,
@@ -251,13 +318,24 @@ fn listen(
         .telling_peers(tells_peers)
         .counting_slow_readers(front.metrics.refusals(Transport::Grpc, Reason::SlowReader));
     listeners.spawn(grpc.serve(Protocols::Http2, limits, answer, stop.clone()));
-    let scraped = Arc::clone(&front.service);
+    let host = Host::new(config.server.admin_names.iter().cloned());
+    let managing = HttpService::admin(Arc::clone(front), host);
+    let answer = listener::service(move |request| managing.clone().answer(request));
+    let admin = admin.counting_slow_readers(front.metrics.refusals(Transport::Http, Reason::SlowReader));
+    listeners.spawn(admin.serve(Protocols::Http, limits, answer, stop.clone()));
+    let scraped = Arc::clone(front);
+    // This machine reads its metrics without a credential.
+    let need = if metrics.address.ip().is_loopback() { Need::Nothing } else { Need::Role(Role::Read) };
     let answer = listener::service(move |request| {
-        let (rendering, service) = (rendering.clone(), Arc::clone(&scraped));
+        let (rendering, front) = (rendering.clone(), Arc::clone(&scraped));
         async move {
+            let certificate = request.extensions().get::<CertificateCaller>();
+            if let Err(refusal) = front.gate.check(need, request.headers(), certificate) {
+                return metrics_endpoint::refused(&refusal);
+            }
             if metrics_endpoint::reads(&request) {
                 // A scrape shows the state of now. A router that does not answer at once shows that of the last upkeep.
-                let _ = tokio::time::timeout(metrics::UPKEEP, service.node.refresh_gauges()).await;
+                let _ = tokio::time::timeout(metrics::UPKEEP, front.service.node.refresh_gauges()).await;
             }
             metrics_endpoint::answer(&rendering, &request)
         }

@@ -7,6 +7,7 @@ use node::config::{Assignment, Config, Origin, Sources};
 use node::{Node, Startup};
 
 use crate::front::{Front, FrontLimits};
+use crate::gate::Gate;
 use crate::service::Service;
 use crate::trace::Traces;
 
@@ -27,6 +28,11 @@ pub async fn front() -> Arc<Front> {
 
 /// The same with other limits, and with some options set.
 pub async fn front_with(limits: FrontLimits, options: &[(&str, &str)]) -> Arc<Front> {
+    gated_front(limits, options, Gate::open(true)).await
+}
+
+/// The same with a gate.
+pub async fn gated_front(limits: FrontLimits, options: &[(&str, &str)], gate: Gate) -> Arc<Front> {
     let flags = options.iter().map(|(path, raw)| Assignment {
         path: (*path).to_owned(),
         raw: (*raw).to_owned(),
@@ -42,7 +48,7 @@ pub async fn front_with(limits: FrontLimits, options: &[(&str, &str)]) -> Arc<Fr
         ort: Err(OrtMissing::default()),
         read_again: Arc::new(move || Ok(again.clone())),
     };
-    Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits, traces))
+    Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits, traces, gate))
 }
 
 /// The bundled model is ready.

@@ -35,7 +35,7 @@ impl Server {
     fn start(settings: &[&str], variables: &[(&str, &Path)]) -> Self {
         let here = "127.0.0.1:0";
         let mut command = Command::new(TESSERA);
-        command.args(["serve", "--json", "--http", here, "--grpc", here, "--metrics", here]);
+        command.args(["serve", "--json", "--http", here, "--grpc", here, "--metrics", here, "--admin", here]);
         command.args(["--set", "devices.gpus=auto"]);
         command.args(settings.iter().flat_map(|setting| ["--set", setting])).envs(variables.iter().copied());
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -105,7 +105,7 @@ MISTAKES: dict[str, Mistake] = {
     # Unknown names.
     "section: typo": toml("[sever]\n", "sever: unknown section, did you mean `server`?", "tessera.toml:1"),
     "section: model for models": toml("[model.digits]\n", "model: unknown section, did you mean `models`?"),
-    "section: far": toml("[colour]\n", "colour: unknown section: expected one of server, repository"),
+    "section: far": toml("[colour]\n", "colour: unknown section: expected one of server, identity"),
     "key: typo": toml("[limits]\nbodi = '1MiB'\n", "limits.bodi: unknown key, did you mean `body`?", "tessera.toml:2"),
     "key: dash": toml("[server]\nlog-level = 'info'\n", "server.log-level", "did you mean `log_level`?"),
     "key: far": toml("[lanes]\ncolour = 1\n", "lanes.colour: unknown key: expected one of count, cores, shared"),
@@ -185,6 +185,43 @@ MISTAKES: dict[str, Mistake] = {
     "time: period too short": toml("[partition]\nperiod = '1ms'\n", "partition.period", "expected at least 100ms"),
     "time: idle too short": toml("[partition]\nidle = '1ms'\n", "partition.idle", "expected at least 100ms"),
     "history: zero": toml("[partition]\nhistory = 0\n", "partition.history", POSITIVE),
+    # Who may call.
+    "keys: no file": toml("[identity]\nkeys = '{}/none'\n", "identity.keys: no file `", "tessera.toml:2"),
+    "keys: a key instead of its hash": toml(
+        "[identity]\nkeys = '{}/keys'\n",
+        "identity.keys: line 1: expected the SHA-256 of the key, got the key: `tessera key new` prints the line",
+        files={"keys": "tsk_abc infer search\n"},
+    ),
+    "keys: role": toml(
+        "[identity]\nkeys = '{}/keys'\n",
+        "identity.keys: line 2: role: expected infer, read or operate, got `admin`",
+        files={"keys": "# keys\n" + "0" * 64 + " admin search\n"},
+    ),
+    "jwks: url": toml("[identity]\njwks = 'https://a.example/keys'\n", "identity.jwks: `https://a.example/keys`: URLs are not supported"),
+    "jwks: no issuer": toml("[identity]\njwks = '{}/jwks'\n", "identity.issuer: not set", files={"jwks": '{"keys": []}'}),
+    "jwks: symmetric key": toml(
+        "[identity]\njwks = '{}/jwks'\nissuer = 'i'\naudience = ['a']\n",
+        "identity.jwks: keys[0]: a symmetric key (`oct`): expected a public key",
+        files={"jwks": '{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}'},
+    ),
+    "jwks: text": toml(
+        "[identity]\njwks = '{}/jwks'\nissuer = 'i'\naudience = ['a']\n",
+        "identity.jwks: expected a JSON Web Key Set",
+        files={"jwks": "no JSON"},
+    ),
+    "jwks: leeway": toml("[identity]\nleeway = '1h'\n", "identity.leeway: 1h: expected at most 10m"),
+    "tls: no key": toml("[tls]\ncert = '{}/cert'\n", "tls.key: not set: expected the private key of `tls.cert`", files={"cert": "x"}),
+    "tls: no certificate in the file": toml(
+        "[tls]\ncert = '{}/cert'\nkey = '{}/cert'\n", "tls.cert: no certificate: expected PEM", files={"cert": "x"}
+    ),
+    "tls: authority without a certificate": toml("[tls]\nclient_ca = '{}/ca'\n", "tls.client_ca: has no effect without `tls.cert`", files={"ca": "x"}),
+    "tls: role": toml("[tls]\nclient_role = 'admin'\n", "tls.client_role", "`infer`, `read`", "admin"),
+    "tls: listener": toml("[tls]\nlisteners = ['https']\n", "tls.listeners", "`http`, `grpc`", "https"),
+    "admin: other machines": toml(
+        "[server]\nadmin = '0.0.0.0:8003'\n", "server.admin", "without authentication", "`identity.keys`", '`server.admin = "127.0.0.1:8003"`'
+    ),
+    "admin: name with port": toml("[server]\nadmin_names = ['a.example:8003']\n", "server.admin_names", "expected a host name without port"),
+    "admin: model control": toml("[server]\nmodel_control = 'closed'\n", "server.model_control", "`operate` or `open`"),
     # Lanes and devices.
     "lanes: too many": toml("[lanes]\ncount = 4000\n", "lanes.count", "lanes.shared = true", "4000"),
     "lanes: count and cores": toml("[lanes]\ncount = 1\ncores = [[0]]\n", "lanes.count", "set together with lanes.cores"),

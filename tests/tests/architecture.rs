@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gpulet-core", &["invariant"]),
     ("lane-plan", &["gpulet-core", "router-core"]),
     ("units", &[]),
+    ("identity", &[]),
     ("device-sections", &["gpulet-core", "units"]),
     ("workload", &["device-sections", "units"]),
     ("sim", &["device-sections", "gpulet-core", "invariant", "lane-plan", "router-core", "workload"]),
@@ -36,6 +37,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "gpulet-cuda",
             "gpulet-worker",
             "device-sections",
+            "identity",
             "lane-plan",
             "models",
             "oip",
@@ -47,6 +49,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "cli",
         &[
             "device-sections",
+            "identity",
             "node",
             "router",
             "router-core",
@@ -61,7 +64,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workload",
         ],
     ),
-    ("server", &["node", "cli", "router", "router-core", "gpulet", "models", "oip"]),
+    ("server", &["identity", "node", "cli", "router", "router-core", "gpulet", "models", "oip"]),
     ("e2e", &["oip", "router-core", "models", "gpulet", "router", "server"]),
 ];
 

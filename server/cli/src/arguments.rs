@@ -3,6 +3,8 @@
 use clap::{Args, Subcommand};
 use node::config::ConfigArgs;
 
+use crate::rest::ServerArgs;
+
 /// Options of `check`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CheckArgs {
@@ -37,9 +39,8 @@ pub struct DoctorArgs {
 pub struct ExplainArgs {
     /// Id of a request: the `x-request-id` of its response. Without one, the last requests are listed.
     pub id: Option<String>,
-    /// Address of the server's REST interface.
-    #[arg(long, short, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
-    pub server: String,
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// Requests to this model only.
     #[arg(long, value_name = "NAME", conflicts_with = "id")]
     pub model: Option<String>,
@@ -60,9 +61,8 @@ pub struct ExplainArgs {
 /// Options of `models`.
 #[derive(Args, Clone, Debug)]
 pub struct ModelsArgs {
-    /// Address of the server's REST interface.
-    #[arg(long, short, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
-    pub server: String,
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,

@@ -8,17 +8,21 @@ use node::environment::Environment;
 use node::output;
 
 use crate::arguments::{CheckArgs, DoctorArgs, ExplainArgs, ModelsArgs};
+use crate::key::{KEY_EXAMPLES, KeyArgs};
 use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
 use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
 use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
-use crate::{check, doctor, explain, explain_request, load, models_command, parity, plan, profile, simulate};
+use crate::{
+    check, doctor, explain, explain_request, key, load, models_command, parity, plan, profile, simulate,
+};
 
 /// Examples of the tools for `tessera --help`.
 pub const EXAMPLES: &str = "  tessera check --repository ./models --load       find mistakes before serving
   tessera explain --outcome refused                list the last refused requests and their reasons
   tessera models list                              list the models of a running server
+  tessera key new --role infer --tenant search     make an API key
   tessera doctor                                   show the devices, engines and ports found
   tessera plan problem.toml --explain              find the fewest devices for your objectives, and why
   tessera profile --repository ./models            measure batch times on this machine
@@ -77,6 +81,9 @@ pub enum Command {
     /// List, load and unload models on a running server.
     #[command(after_help = MODELS_EXAMPLES)]
     Models(ModelsArgs),
+    /// Make API keys for `identity.keys`.
+    #[command(after_help = KEY_EXAMPLES)]
+    Key(KeyArgs),
     /// Measure how long batches of each model take on this machine's cores. Can be resumed.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),
@@ -124,6 +131,7 @@ pub fn run(
         }
         Command::Explain(arguments) => explain_request::run(&arguments),
         Command::Models(arguments) => models_command::run(&arguments),
+        Command::Key(arguments) => key::run(&arguments),
         Command::Profile(arguments) => match configure(&arguments.config, environment) {
             Ok(config) => profile::run(&config, &arguments, environment),
             Err(problems) => Ok(problems.report()),

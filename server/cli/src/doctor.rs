@@ -92,6 +92,7 @@ fn examine(config: &Result<Config, Problems>, environment: &Environment) -> Vec<
         findings.push(port("server.http", config.server.http));
         findings.push(port("server.grpc", config.server.grpc));
         findings.push(port("server.metrics", config.server.metrics));
+        findings.push(port("server.admin", config.server.admin));
     }
     findings
 }
@@ -235,8 +236,9 @@ mod tests {
     fn every_subject_is_reported_and_a_taken_port_is_a_problem() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let file =
-            format!("[server]\nhttp = \"{address}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"");
+        let file = format!(
+            "[server]\nhttp = \"{address}\"\ngrpc = \"127.0.0.1:0\"\nmetrics = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\""
+        );
         let sources = Sources { file: Some(("t.toml".into(), file)), ..Sources::default() };
         let findings = examine(&Config::load(&sources), &Environment::default());
         let problems: Vec<_> =

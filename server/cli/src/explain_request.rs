@@ -27,14 +27,14 @@ pub fn run(arguments: &ExplainArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn ask(arguments: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    let server = rest::authority(&arguments.server);
+    let server = arguments.server.server()?;
     let path = path(arguments);
-    let answer = rest::call(server, Method::GET, &path).await?;
+    let answer = server.call(Method::GET, &path).await?;
     if arguments.json {
         output::line(String::from_utf8_lossy(&answer).trim_end());
         return Ok(ExitCode::SUCCESS);
     }
-    let unreadable = || format!("{server} did not answer as a Tessera of this version does");
+    let unreadable = || format!("{} did not answer as a Tessera of this version does", server.authority);
     if arguments.id.is_some() {
         let explanation = serde_json::from_slice(&answer).with_context(unreadable)?;
         output::write(text(&explanation).as_bytes());

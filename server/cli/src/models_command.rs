@@ -11,7 +11,7 @@ use oip::metadata::RepositoryIndexRow;
 use serde::{Deserialize, Serialize};
 
 use crate::arguments::{ModelsAction, ModelsArgs};
-use crate::rest;
+use crate::rest::{self, Server};
 
 /// Timeout of a call: loading a large model is the slowest.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -22,21 +22,21 @@ pub fn run(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Loads a model on the server at this address.
-pub fn load(server: &str, model: &str) -> anyhow::Result<()> {
+pub fn load(server: &Server, model: &str) -> anyhow::Result<()> {
     rest::wait_for(TIMEOUT, change(server, model, "load")).map(drop)
 }
 
 async fn ask(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
-    let server = rest::authority(&arguments.server);
+    let server = &arguments.server.server()?;
     match &arguments.action {
         None | Some(ModelsAction::List) => {
-            let answer = rest::call(server, Method::POST, "/v2/repository/index").await?;
+            let answer = server.call(Method::POST, "/v2/repository/index").await?;
             if arguments.json {
                 output::line(&String::from_utf8_lossy(&answer));
                 return Ok(ExitCode::SUCCESS);
             }
             let rows: Vec<RepositoryIndexRow> = serde_json::from_slice(&answer)
-                .with_context(|| format!("{server} did not answer with a repository index"))?;
+                .with_context(|| format!("{} did not answer with a repository index", server.authority))?;
             let rows = rows.into_iter().map(|row| vec![row.name, row.version, row.state, row.reason]);
             output::write(output::table(&["model", "version", "state", "reason"], rows).as_bytes());
         }
@@ -46,7 +46,7 @@ async fn ask(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn control(arguments: &ModelsArgs, server: &str, model: &str, action: &str) -> anyhow::Result<()> {
+async fn control(arguments: &ModelsArgs, server: &Server, model: &str, action: &str) -> anyhow::Result<()> {
     let answer = change(server, model, action).await?;
     // Other servers of the protocol do not say what they did.
     let report: Option<Report> = serde_json::from_slice(&answer).ok();
@@ -82,8 +82,8 @@ impl Report {
     }
 }
 
-async fn change(server: &str, model: &str, action: &str) -> anyhow::Result<Bytes> {
+async fn change(server: &Server, model: &str, action: &str) -> anyhow::Result<Bytes> {
     let name: models::ModelName =
         model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
-    rest::call(server, Method::POST, &format!("/v2/repository/models/{name}/{action}")).await
+    server.call(Method::POST, &format!("/v2/repository/models/{name}/{action}")).await
 }

@@ -130,14 +130,16 @@ fn choose_shapes(
     failed: &mut Vec<Failure>,
 ) -> anyhow::Result<()> {
     if let Some(url) = &arguments.from_traffic {
-        subjects.retain_mut(|subject| match traffic::shapes(url, &subject.name, subject.version) {
-            Ok(shapes) => {
-                subject.shapes = shapes;
-                true
-            }
-            Err(error) => {
-                failed.push(Failure { model: subject.name.to_string(), reason: format!("{error:#}") });
-                false
+        subjects.retain_mut(|subject| {
+            match traffic::shapes(url, &arguments.credentials, &subject.name, subject.version) {
+                Ok(shapes) => {
+                    subject.shapes = shapes;
+                    true
+                }
+                Err(error) => {
+                    failed.push(Failure { model: subject.name.to_string(), reason: format!("{error:#}") });
+                    false
+                }
             }
         });
     }

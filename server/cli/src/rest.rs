@@ -1,17 +1,137 @@
 //! Calls of a running server's REST interface.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use http::{Method, Request, StatusCode};
+use clap::Args;
+use http::header::{AUTHORIZATION, HOST};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 use oip::metadata::ErrorBody;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 /// Largest response that is read.
 const ANSWER_BYTES: usize = 16 << 20;
+
+/// Which server a command calls, and how.
+#[derive(Args, Clone, Debug)]
+pub struct ServerArgs {
+    /// Address of the server's REST interface, or of its admin listener. `https://` for TLS.
+    #[arg(long, short, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    pub server: String,
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
+}
+
+/// How a command shows a server who it is, and knows the server.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CredentialArgs {
+    /// API key or token to send.
+    #[arg(long, value_name = "KEY", env = "TESSERA_KEY", hide_env_values = true)]
+    pub key: Option<String>,
+    /// Certificates (PEM) of the authorities that sign the server's certificate. Default: those of the system.
+    #[arg(long, value_name = "FILE", env = "TESSERA_CA")]
+    pub ca: Option<PathBuf>,
+}
+
+/// A server to call.
+#[derive(Debug)]
+pub struct Server {
+    /// Host and port.
+    pub authority: String,
+    authorization: Option<HeaderValue>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl Server {
+    /// The server at an address with or without `http://` or `https://`.
+    ///
+    /// # Errors
+    /// Says which option is wrong.
+    pub fn new(address: &str, credentials: &CredentialArgs) -> anyhow::Result<Self> {
+        let (scheme, rest) = address.split_once("://").unwrap_or(("http", address));
+        ensure!(
+            ["http", "https"].contains(&scheme),
+            "`{address}`: expected HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+        );
+        let tls = (scheme == "https").then(|| identity::client_tls(credentials.ca.as_deref()));
+        let authorization = credentials.key.as_ref().map(|key| {
+            let mut value = HeaderValue::try_from(format!("Bearer {key}"))
+                .context("--key: expected visible ASCII characters, as `tessera key new` prints")?;
+            value.set_sensitive(true);
+            anyhow::Ok(value)
+        });
+        Ok(Self {
+            authority: rest.trim_end_matches('/').to_owned(),
+            authorization: authorization.transpose()?,
+            tls: tls.transpose().map_err(|problem| anyhow::anyhow!("--ca: {problem}"))?,
+        })
+    }
+
+    /// The body of a successful answer. The server's own words if it refuses.
+    pub async fn call(&self, method: Method, path: &str) -> anyhow::Result<Bytes> {
+        let server = &self.authority;
+        let stream = TcpStream::connect(server).await.with_context(|| {
+            format!("cannot connect to {server}: expected the address of a running server's REST interface")
+        })?;
+        let Some(tls) = &self.tls else { return self.exchange(stream, method, path).await };
+        let host = server.rsplit_once(':').map_or(server.as_str(), |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let name =
+            ServerName::try_from(host).with_context(|| format!("`{server}`: expected a host and a port"))?;
+        let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
+        let stream = stream.with_context(|| format!("{server}: the TLS handshake failed"))?;
+        self.exchange(stream, method, path).await
+    }
+
+    async fn exchange<S>(&self, stream: S, method: Method, path: &str) -> anyhow::Result<Bytes>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let server = &self.authority;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let driver = tokio::spawn(connection);
+        let mut request =
+            Request::builder().method(method).uri(path).header(HOST, server).body(Full::<Bytes>::default())?;
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+        }
+        let response =
+            sender.send_request(request).await.with_context(|| format!("{server} did not answer"))?;
+        let status = response.status();
+        let read = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
+        let body = read.map_err(|error| anyhow::anyhow!("{server}: {error}"))?.to_bytes();
+        driver.abort();
+        if status != StatusCode::OK {
+            match serde_json::from_slice::<ErrorBody>(&body) {
+                Ok(refused) => bail!("{}{}", refused.error, advice(status)),
+                Err(_) => bail!("{server} answered {status}"),
+            }
+        }
+        Ok(body)
+    }
+}
+
+impl ServerArgs {
+    /// The server that the options name.
+    ///
+    /// # Errors
+    /// Says which option is wrong.
+    pub fn server(&self) -> anyhow::Result<Server> {
+        Server::new(&self.server, &self.credentials)
+    }
+}
+
+fn advice(status: StatusCode) -> &'static str {
+    if status == StatusCode::UNAUTHORIZED { ": pass --key, or set TESSERA_KEY" } else { "" }
+}
 
 /// Runs calls to their end, for at most this long.
 pub fn wait_for<T>(timeout: Duration, call: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -21,33 +141,19 @@ pub fn wait_for<T>(timeout: Duration, call: impl Future<Output = anyhow::Result<
     })
 }
 
-/// Host and port of an address with or without `http://`.
-pub fn authority(server: &str) -> &str {
-    server.trim_start_matches("http://").trim_end_matches('/')
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The body of a successful answer. The server's own words if it refuses.
-pub async fn call(server: &str, method: Method, path: &str) -> anyhow::Result<Bytes> {
-    let stream = TcpStream::connect(server).await.with_context(|| {
-        format!("cannot connect to {server}: expected the address of a running server's REST interface")
-    })?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let driver = tokio::spawn(connection);
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(http::header::HOST, server)
-        .body(Full::<Bytes>::default())?;
-    let response = sender.send_request(request).await.with_context(|| format!("{server} did not answer"))?;
-    let status = response.status();
-    let read = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
-    let body = read.map_err(|error| anyhow::anyhow!("{server}: {error}"))?.to_bytes();
-    driver.abort();
-    if status != StatusCode::OK {
-        match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(refused) => bail!("{}", refused.error),
-            Err(_) => bail!("{server} answered {status}"),
+    #[test]
+    fn addresses_may_have_a_scheme_and_keys_must_fit_a_header() {
+        let server = |address: &str| Server::new(address, &CredentialArgs::default());
+        for address in ["127.0.0.1:8000", "http://127.0.0.1:8000/"] {
+            let server = server(address).unwrap();
+            assert_eq!((server.authority.as_str(), server.tls.is_none()), ("127.0.0.1:8000", true));
         }
+        assert!(server("grpc://a:1").unwrap_err().to_string().contains("expected HOST:PORT"));
+        let credentials = CredentialArgs { key: Some("a\nb".to_owned()), ..CredentialArgs::default() };
+        assert!(Server::new("a:1", &credentials).unwrap_err().to_string().contains("--key"));
     }
-    Ok(body)
 }

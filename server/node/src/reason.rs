@@ -16,7 +16,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, in the order of the enum.
-            pub const ALL: [Self; 35] = [$(Self::$reason),+];
+            pub const ALL: [Self; 36] = [$(Self::$reason),+];
 
             /// Position in [`Reason::ALL`]: for tables of pre-registered counters.
             pub fn index(self) -> usize {
@@ -49,6 +49,8 @@ reasons! {
     Unauthenticated, "unauthenticated";
     /// Known caller, not allowed.
     PermissionDenied, "permission_denied";
+    /// The admin listener was addressed by a name that is not its own, or by a page of another site.
+    HostRefused, "host_refused";
     /// No such model.
     UnknownModel, "unknown_model";
     /// The model has no such version.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use identity::{Caller, Role};
 use node::reason::{Reason, Refusal};
 use oip::proto as pb;
 use tonic::{Request, Response, Status, Streaming};
@@ -31,6 +32,21 @@ impl Api {
         act: impl FnOnce(&Front, &Q) -> Result<A, Refusal>,
     ) -> Result<Response<A>, Status> {
         self.reply(request, act(&self.front, request.get_ref()))
+    }
+
+    /// The same for a method whose message may `change` settings.
+    fn answer_change<Q, A>(
+        &self,
+        request: &Request<Q>,
+        change: bool,
+        act: impl FnOnce(&Front, &Q) -> Result<A, Refusal>,
+    ) -> Result<Response<A>, Status> {
+        if change
+            && let Err(refusal) = self.front.gate.require(request.extensions().get::<Caller>(), Role::Operate)
+        {
+            return self.reply(request, Err(refusal));
+        }
+        self.answer(request, act)
     }
 
     fn reply<Q, A>(&self, request: &Request<Q>, answer: Result<A, Refusal>) -> Result<Response<A>, Status> {
@@ -198,13 +214,15 @@ impl GrpcInferenceService for Api {
         &self,
         request: Request<pb::TraceSettingRequest>,
     ) -> Answer<pb::TraceSettingResponse> {
-        self.answer(&request, control::trace_settings)
+        let change = !request.get_ref().settings.is_empty();
+        self.answer_change(&request, change, control::trace_settings)
     }
 
     async fn log_settings(
         &self,
         request: Request<pb::LogSettingsRequest>,
     ) -> Answer<pb::LogSettingsResponse> {
-        self.answer(&request, |_, asked| control::log_settings(asked))
+        let change = !request.get_ref().settings.is_empty();
+        self.answer_change(&request, change, |_, asked| control::log_settings(asked))
     }
 }

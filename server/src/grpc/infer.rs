@@ -41,7 +41,7 @@ pub async fn unary(
 ) -> Result<Response<ModelInferResponse>, Status> {
     let arrived = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
     let transport_timeout = timeout::of(request.metadata());
-    let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions().get().copied());
+    let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions());
     let (metadata, _, message) = request.into_parts();
     let trace = front.trace(&message.model_name, Some(&message.model_version));
     if let Some(trace) = &trace {

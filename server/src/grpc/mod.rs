@@ -29,6 +29,7 @@ use tonic_reflection::server::{v1, v1alpha};
 
 use crate::budget::{Held, Holding};
 use crate::front::Front;
+use crate::gate::{Access, CertificateCaller, Surface};
 use api::Api;
 use metered::{Bounds, Metered};
 use proto::grpc_inference_service_server::GrpcInferenceServiceServer;
@@ -102,6 +103,19 @@ impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V
     {
         request.extensions_mut().insert(Arrived(Instant::now()));
         let id = self.front.ids.ensure(request.headers_mut());
+        let admitted = self.front.gate.admit(
+            Surface::Inference,
+            access(request.uri().path()),
+            request.headers(),
+            request.extensions().get::<CertificateCaller>(),
+        );
+        match admitted {
+            Ok(None) => {}
+            Ok(Some(caller)) => drop(request.extensions_mut().insert(caller)),
+            Err(refusal) => {
+                return status::of(&self.front, &refusal, &crate::request_id::text(&id)).into_http();
+            }
+        }
         let path = request.uri().path();
         let answered = if path.starts_with("/inference.GRPCInferenceService/") {
             let bidirectional = path.ends_with("/ModelStreamInfer");
@@ -125,6 +139,31 @@ impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V
             Ok(response) => status::complete(&self.front, holding(response), id),
             Err(never) => match never {},
         }
+    }
+}
+
+/// What a method needs. A method that reads or changes settings, depending on its message, checks the role itself.
+fn access(path: &str) -> Access {
+    if path.starts_with("/grpc.health.v1.Health/") {
+        return Access::Health;
+    }
+    match path.strip_prefix("/inference.GRPCInferenceService/") {
+        Some("ServerLive" | "ServerReady" | "ModelReady") => Access::Health,
+        Some(
+            "ServerMetadata"
+            | "ModelMetadata"
+            | "ModelConfig"
+            | "ModelStatistics"
+            | "RepositoryIndex"
+            | "SystemSharedMemoryStatus"
+            | "CudaSharedMemoryStatus"
+            | "TraceSetting"
+            | "LogSettings",
+        ) => Access::Metadata,
+        Some("RepositoryModelLoad" | "RepositoryModelUnload") => Access::ModelControl,
+        // Inference, memory for it, and methods that do not exist.
+        Some(_) => Access::Inference,
+        None => Access::Metadata,
     }
 }
 

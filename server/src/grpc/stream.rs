@@ -70,7 +70,7 @@ pub fn bidirectional(
     let (answers, read) = mpsc::channel(1);
     let transport_timeout = timeout::of(request.metadata());
     let id = request_id::of(request.metadata().as_ref());
-    let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions().get().copied());
+    let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions());
     let front = Arc::clone(front);
     tokio::spawn(async move {
         // When the client leaves, the answers' reader is dropped, and dropping the loop cancels all requests.

@@ -7,12 +7,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue};
+use http::{Extensions, HeaderMap, HeaderValue};
 use models::{Dim, TensorSpec};
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
@@ -32,7 +31,7 @@ use super::route::OwnedTarget;
 use crate::front::Front;
 use crate::request_id;
 use crate::service::{ModelView, RequestContext, Streamed};
-use crate::tenant::{self, Peer};
+use crate::tenant;
 use crate::trace::Stage;
 
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
@@ -40,11 +39,11 @@ const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset
 pub async fn one(
     State(front): State<Arc<Front>>,
     target: OwnedTarget,
+    extensions: Extensions,
     headers: HeaderMap,
-    peer: Option<Extension<Peer>>,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let tenant = tenant::of(&front, &headers, peer.map(|Extension(peer)| peer));
+    let tenant = tenant::of(&front, &headers, &extensions);
     let context = context(&front, &target, &headers, tenant);
     let request = read(&front, &target, &headers, sent, &context).await;
     let request = request.map_err(|refusal| front.service.logged(&context, &target.model, refusal))?;
@@ -75,11 +74,11 @@ fn not_one(front: &Front) -> Result<Response, Refused> {
 pub async fn stream(
     State(front): State<Arc<Front>>,
     target: OwnedTarget,
+    extensions: Extensions,
     headers: HeaderMap,
-    peer: Option<Extension<Peer>>,
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
-    let tenant = tenant::of(&front, &headers, peer.map(|Extension(peer)| peer));
+    let tenant = tenant::of(&front, &headers, &extensions);
     let context = context(&front, &target, &headers, tenant);
     let request = read(&front, &target, &headers, sent, &context).await;
     let request = request.map_err(|refusal| front.service.logged(&context, &target.model, refusal))?;

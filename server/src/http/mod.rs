@@ -30,34 +30,56 @@ use std::time::Instant;
 use axum::Router;
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::request::Parts;
+use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Body;
+use identity::{Host, HostDenied};
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
+use node::tenants::RequestTenant;
 use tower::ServiceExt as _;
 
 use crate::front::Front;
+use crate::gate::{Access, CertificateCaller, Surface};
 use crate::service::RequestContext;
 use crate::{request_id, tenant};
 use response::Refused;
 
 pub use compression::offload;
 pub use repository::{add_load_parameter, check_unload_parameters, wrong_parameter};
-pub use response::HttpBody;
+pub use response::{HttpBody, REASON_HEADER};
 pub use routes::{ROUTES, Route};
 
-/// Answers every request of the HTTP port; cheap to clone.
+/// Answers every request of an HTTP listener; cheap to clone.
 #[derive(Clone)]
 pub struct HttpService {
     front: Arc<Front>,
     router: Router,
+    /// Names of the admin listener. `None`: this serves the inference listener.
+    admin: Option<Arc<Host>>,
 }
 
 impl HttpService {
-    /// REST over a front end.
+    /// The inference listener.
     pub fn new(front: Arc<Front>) -> Self {
-        let router = routes::router(Arc::clone(&front));
-        Self { front, router }
+        let router = routes::router(Arc::clone(&front), Surface::Inference);
+        Self { front, router, admin: None }
+    }
+
+    /// The admin listener, which answers to these names.
+    pub fn admin(front: Arc<Front>, host: Host) -> Self {
+        let router = routes::router(Arc::clone(&front), Surface::Admin);
+        Self { front, router, admin: Some(Arc::new(host)) }
+    }
+
+    /// Lets an inference request in, and says whose it is.
+    fn admit(&self, headers: &HeaderMap, extensions: &mut Extensions) -> Result<RequestTenant, Refusal> {
+        let certificate = extensions.get::<CertificateCaller>();
+        let admitted = self.front.gate.admit(Surface::Inference, Access::Inference, headers, certificate)?;
+        if let Some(caller) = admitted {
+            extensions.insert(caller);
+        }
+        Ok(tenant::of(&self.front, headers, extensions))
     }
 
     /// Responds to one request. Dropping the future cancels the request.
@@ -74,12 +96,22 @@ impl HttpService {
             let refusal =
                 Refusal::new(Reason::Malformed, "header host: expected exactly one, as HTTP/1.1 requires");
             response::refused(&self.front, &refusal, &id)
-        } else if parts.method == Method::POST
+        } else if let Err(denied) = self.check_host(&parts) {
+            let refusal = Refusal::new(Reason::HostRefused, denied.to_string());
+            response::refused(&self.front, &refusal, &id)
+        } else if self.admin.is_none()
+            && parts.method == Method::POST
             && let Some(target) = route::infer_target(parts.uri.path())
         {
-            let tenant = tenant::of(&self.front, &parts.headers, parts.extensions.get().copied());
-            let context = RequestContext::new(request_id::text(&id), arrived, Transport::Http, tenant);
-            match infer::answer(&self.front, target, &parts.headers, body, context).await {
+            let answered = match self.admit(&parts.headers, &mut parts.extensions) {
+                Ok(tenant) => {
+                    let context =
+                        RequestContext::new(request_id::text(&id), arrived, Transport::Http, tenant);
+                    infer::answer(&self.front, target, &parts.headers, body, context).await
+                }
+                Err(refusal) => Err(refusal),
+            };
+            match answered {
                 Ok(response) => response::with_id(response, id),
                 Err(refusal) => response::refused(&self.front, &refusal, &id),
             }
@@ -96,6 +128,13 @@ impl HttpService {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
+    }
+}
+
+impl HttpService {
+    /// Browsers must not reach the admin listener under the name of another site, also on loopback.
+    fn check_host(&self, parts: &Parts) -> Result<(), HostDenied> {
+        self.admin.as_ref().map_or(Ok(()), |host| host.check(&parts.uri, &parts.headers))
     }
 }
 

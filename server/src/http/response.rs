@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use hyper::body::{Body, Frame, SizeHint};
 use node::metrics::Transport;
@@ -164,6 +164,9 @@ pub fn refused(front: &Front, refusal: &Refusal, id: &HeaderValue) -> Response<H
     headers.insert(CONTENT_TYPE, JSON);
     headers.insert(REASON_HEADER, HeaderValue::from_static(refusal.reason.label()));
     headers.insert(REQUEST_ID, id.clone());
+    if refusal.reason == Reason::Unauthenticated {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     if let Some(seconds) = errors::retry_after_seconds(refusal) {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

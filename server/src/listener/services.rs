@@ -12,6 +12,7 @@ use hyper::service::Service;
 use pin_project_lite::pin_project;
 
 use super::pace::Paced;
+use crate::gate::CertificateCaller;
 
 /// The same service, with bodies that go out as their client takes them.
 pub fn paced<S, B>(
@@ -48,6 +49,25 @@ where
     B: Body + 'static,
 {
     hyper::service::service_fn(move |request| Mapped { future: answer(request), map: Ok })
+}
+
+/// A service whose requests carry the caller that the certificate of their connection stands for.
+pub struct WithCaller<S> {
+    pub service: S,
+    pub caller: Option<CertificateCaller>,
+}
+
+impl<S: Service<Request<Incoming>>> Service<Request<Incoming>> for WithCaller<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> S::Future {
+        if let Some(caller) = &self.caller {
+            request.extensions_mut().insert(caller.clone());
+        }
+        self.service.call(request)
+    }
 }
 
 pin_project! {

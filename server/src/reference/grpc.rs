@@ -6,7 +6,9 @@ use super::{code, reasons, table};
 const INTRODUCTION: &str = "\
 # gRPC
 
-The address `server.grpc` (default 127.0.0.1:8001) serves these services without TLS. Reflection describes all messages.
+The address `server.grpc` (default 127.0.0.1:8001) serves these services, with TLS if `tls.cert` is set. Reflection describes all messages.
+If `[identity]` or `tls.client_ca` is set, inference and shared memory need the role `infer`, model control and changes of settings need
+`operate`, and health needs none. All other methods need any role.
 
 | service | |
 |---|---|

@@ -2,17 +2,22 @@
 
 use super::headers::{self, On};
 use super::{code, reasons, table};
+use node::config::ModelControl;
+
+use crate::gate::{Surface, need};
 use crate::http::{ROUTES, Route};
 
 const INTRODUCTION: &str = "\
 # HTTP
 
-The address `server.http` (default 127.0.0.1:8000) speaks HTTP/1.1 and HTTP/2 without TLS. The interface is the Open Inference
-Protocol v2 with the extensions that `GET /v2` lists. The address `server.metrics` answers `GET /metrics` only.
+The address `server.http` (default 127.0.0.1:8000) speaks HTTP/1.1 and HTTP/2, with TLS if `tls.cert` is set. The interface is the Open
+Inference Protocol v2 with the extensions that `GET /v2` lists. The address `server.admin` (default 127.0.0.1:8003) serves the paths that
+manage the server. The address `server.metrics` answers `GET /metrics` only.
 
 ## Paths
 
-Without `versions/{version}`, a path answers for the newest version that serves.
+Without `versions/{version}`, a path answers for the newest version that serves. Roles are needed if `[identity]` or `tls.client_ca` is
+set; `operate` includes the other roles. A dash means that the address does not serve the path.
 ";
 
 const ERRORS: &str = "
@@ -24,9 +29,19 @@ A refused request is answered with `{\"error\": \"...\"}`, which names the field
 
 pub fn page() -> String {
     let row = |route: &Route| {
-        [code(&format!("{} {}", route.method.to_uppercase(), route.path)), route.about.to_owned()]
+        let need = |surface| match route.access.is_served_by(surface) {
+            true => need(surface, route.access, ModelControl::Operate).to_string(),
+            false => "-".to_owned(),
+        };
+        [
+            code(&format!("{} {}", route.method.to_uppercase(), route.path)),
+            need(Surface::Inference),
+            need(Surface::Admin),
+            route.about.to_owned(),
+        ]
     };
-    let paths = table(["path", "answer"], ROUTES.iter().map(row));
+    let header = ["path", "role on `server.http`", "role on `server.admin`", "answer"];
+    let paths = table(header, ROUTES.iter().map(row));
     let errors = reasons(|row| row.http.as_u16().to_string());
     format!("{INTRODUCTION}\n{paths}\n{}{ERRORS}\n{errors}", headers::text(On::Http))
 }

@@ -30,6 +30,7 @@ fn rows(metrics: &[Metric]) -> String {
         let metric_type = match metric.metric_type {
             MetricType::Counter => "counter",
             MetricType::Gauge => "gauge",
+            MetricType::Time => "gauge, seconds since 1970",
             MetricType::Seconds => "histogram, seconds",
             MetricType::Rows => "histogram, rows",
         };

@@ -11,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use super::repository::Repository;
-use crate::{models_command, rest};
+use crate::models_command;
+use crate::rest::{self, CredentialArgs, Server};
 
 /// Maximum bytes of the first line that a server prints.
 const ANNOUNCEMENT_BYTES: u64 = 16 << 20;
@@ -58,7 +59,7 @@ impl Child {
         let mut command = Command::new(program);
         command.arg("serve").arg("--json").args(["--log-level", "warn"]);
         command.args(&repository.options);
-        for address in ["--http", "--grpc", "--metrics"] {
+        for address in ["--http", "--grpc", "--metrics", "--admin"] {
             command.args([address, "127.0.0.1:0"]);
         }
         let mut process = command.stdout(Stdio::piped()).spawn().context("cannot start a server")?;
@@ -77,14 +78,14 @@ impl Child {
         }
         (child.http, child.grpc, child.metrics) = (told.http, told.grpc, told.metrics);
         for model in &repository.asked_for {
-            models_command::load(&child.http, model)?;
+            models_command::load(&server_at(&child.http)?, model)?;
         }
         Ok(child)
     }
 
     /// Batches that its policies have ended early so far.
     pub fn preempted(&self) -> anyhow::Result<u64> {
-        let page = rest::wait_for(TIMEOUT, rest::call(&self.metrics, Method::GET, "/metrics"))?;
+        let page = rest::wait_for(TIMEOUT, server_at(&self.metrics)?.call(Method::GET, "/metrics"))?;
         let page = std::str::from_utf8(&page).context("the server's metrics")?;
         let counted = page.lines().filter(|line| line.starts_with(names::PREEMPTED.name));
         let counts = counted.map(|line| {
@@ -118,4 +119,8 @@ impl Drop for Child {
             let _ = self.process.wait();
         }
     }
+}
+
+fn server_at(address: &str) -> anyhow::Result<Server> {
+    Server::new(address, &CredentialArgs::default())
 }

@@ -7,6 +7,8 @@ use gpulet_core::profile::{BATCH_MAX, UNITS_MAX};
 use models::TimeSpan;
 use node::config::ConfigArgs;
 
+use crate::rest::CredentialArgs;
+
 /// Options of `profile`.
 #[derive(Args, Clone, Debug)]
 pub struct ProfileArgs {
@@ -30,6 +32,8 @@ pub struct ProfileArgs {
     /// their number. Only models with free dimensions have several.
     #[arg(long, value_name = "URL", conflicts_with = "shapes")]
     pub from_traffic: Option<String>,
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
     /// Numbers of cores for a batch. Default: 1, 2, 3, 4, 6, 8, 12, and all cores that this process may use.
     #[arg(long, value_name = "CORES,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(UNITS_MAX)))]
     pub cores: Vec<u32>,

@@ -8,7 +8,7 @@ use http::Method;
 use models::{ModelName, Version};
 use oip::metadata::ModelShapes;
 
-use crate::rest;
+use crate::rest::{self, CredentialArgs, Server};
 
 /// Shapes of a model that are measured.
 pub const SHAPES_MEASURED: usize = 4;
@@ -19,11 +19,17 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The server does not answer, does not serve the version, or has seen no request for it.
-pub fn shapes(url: &str, name: &ModelName, version: Version) -> anyhow::Result<Vec<RowShape>> {
-    let server = rest::authority(url);
+pub fn shapes(
+    url: &str,
+    credentials: &CredentialArgs,
+    name: &ModelName,
+    version: Version,
+) -> anyhow::Result<Vec<RowShape>> {
+    let client = Server::new(url, credentials).context("--from-traffic")?;
+    let server = &client.authority;
     let path = format!("/v2/models/{name}/versions/{version}/shapes");
     let ask = async {
-        let answer = rest::call(server, Method::GET, &path).await?;
+        let answer = client.call(Method::GET, &path).await?;
         serde_json::from_slice(&answer).with_context(|| format!("{server} did not answer with shapes"))
     };
     let seen: ModelShapes = rest::wait_for(TIMEOUT, ask).context("--from-traffic")?;

@@ -42,6 +42,9 @@ pub struct ConfigArgs {
     /// Address of /metrics [server.metrics]
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
+    /// Address of the admin listener [server.admin]
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin: Option<String>,
     /// Which models to load: `all` at start, or `explicit`: only on request [repository.load]
     #[arg(long, value_name = "WHICH")]
     pub load_mode: Option<String>,
@@ -66,7 +69,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
 
 impl ConfigArgs {
     /// Flags with a name of their own, what they set, and their values.
-    pub(super) fn named(&self) -> [(&'static str, &'static str, &Option<String>); 11] {
+    pub(super) fn named(&self) -> [(&'static str, &'static str, &Option<String>); 12] {
         [
             ("--repository", "repository.path", &self.repository),
             ("--engine", "repository.engine", &self.engine),
@@ -74,6 +77,7 @@ impl ConfigArgs {
             ("--http", "server.http", &self.http),
             ("--grpc", "server.grpc", &self.grpc),
             ("--metrics", "server.metrics", &self.metrics),
+            ("--admin", "server.admin", &self.admin),
             ("--load-mode", "repository.load", &self.load_mode),
             ("--lanes", "lanes.count", &self.lanes),
             ("--grace", "server.grace", &self.grace),

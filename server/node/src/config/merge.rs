@@ -11,7 +11,7 @@ use units::{Lines, in_words, line_at, nearest};
 
 use super::models_section::BATCHING;
 use super::{
-    Config, Effective, Origin, Problem, Problems, fields, models_section, sections, tenants_section,
+    Config, Effective, Origin, Problem, Problems, access, fields, models_section, sections, tenants_section,
 };
 
 /// One value from a flag or a variable.
@@ -71,9 +71,11 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
     }
 }
 
-pub(super) fn all() -> [Section; 11] {
+pub(super) fn all() -> [Section; 13] {
     [
         section::<sections::Server>("server"),
+        section::<access::Identity>("identity"),
+        section::<access::Tls>("tls"),
         section::<sections::Repository>("repository"),
         section::<sections::Devices>("devices"),
         section::<sections::Lanes>("lanes"),
@@ -347,6 +349,8 @@ impl Merged {
         let Self { mut sections, models, tenants, .. } = self;
         Ok(Config {
             server: read(&mut sections, "server")?,
+            identity: read(&mut sections, "identity")?,
+            tls: read(&mut sections, "tls")?,
             repository: read(&mut sections, "repository")?,
             devices: read(&mut sections, "devices")?,
             lanes: read(&mut sections, "lanes")?,

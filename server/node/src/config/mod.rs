@@ -5,6 +5,7 @@
 //! of their own. All sources are merged as TOML before anything is read, so that there is one way in, and each
 //! value remembers where it came from. Nothing else reads the environment.
 
+mod access;
 mod arguments;
 mod fields;
 mod merge;
@@ -33,6 +34,7 @@ use units::{Size, nearest};
 
 use crate::output;
 
+pub use access::{Identity, ModelControl, Tls, TlsListener};
 pub use arguments::{ConfigArgs, configure};
 pub use merge::{Assignment, Sources};
 pub use network::Network;
@@ -58,6 +60,10 @@ const KUBERNETES_LAME_DUCK: Duration = Duration::from_secs(5);
 pub struct Config {
     /// Addresses, drain, logs.
     pub server: Server,
+    /// Who may call.
+    pub identity: Identity,
+    /// Certificates of the server and of clients.
+    pub tls: Tls,
     /// Where models come from.
     pub repository: Repository,
     /// What models run on.
@@ -219,14 +225,19 @@ impl Config {
             );
         }
         let server = &self.server;
-        let addresses =
-            [("server.http", server.http), ("server.grpc", server.grpc), ("server.metrics", server.metrics)];
+        let addresses = [
+            ("server.http", server.http),
+            ("server.grpc", server.grpc),
+            ("server.metrics", server.metrics),
+            ("server.admin", server.admin),
+        ];
         for (at, (path, address)) in addresses.iter().enumerate() {
             let same = |(_, other): &&(&str, SocketAddr)| overlap(address, other);
             if let Some((first, _)) = addresses.iter().take(at).find(same) {
                 report(path, format!("{address} is the address of {first} too: expected another port"));
             }
         }
+        self.check_access(&mut report);
         if let Some(path) = self.repository.ort_library.as_deref().filter(|path| !path.is_file()) {
             let expected = "expected a file such as `libonnxruntime.so`";
             report("repository.ort_library", format!("no file `{}`: {expected}", path.display()));

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use units::Size;
 
 use super::Network;
+use super::access::ModelControl;
 
 /// `[server]`: addresses, drain, logs.
 #[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
@@ -25,6 +26,14 @@ pub struct Server {
     pub grpc: SocketAddr,
     /// Address of `/metrics`.
     pub metrics: SocketAddr,
+    /// Address of the admin listener, which serves the paths that manage the server. On an address that other machines reach, it needs
+    /// `identity.keys`, `identity.jwks` or `tls.client_ca`.
+    pub admin: SocketAddr,
+    /// Host names under which browsers and proxies reach the admin listener. Addresses and `localhost` always work.
+    /// Default: none. Example: `["tessera.example.com"]`.
+    pub admin_names: Vec<String>,
+    /// Who may load and unload models through the addresses `http` and `grpc` if callers are known: `operate`, or `open`: every caller.
+    pub model_control: ModelControl,
     /// How long the server goes on serving after SIGTERM while it reports that it is not ready, so that load balancers stop
     /// sending before it refuses. Kubernetes takes a moment to remove a pod from its services. Default: `"5s"` in a Kubernetes
     /// pod (if `KUBERNETES_SERVICE_HOST` is set), else `"0s"`. Example: `"5s"`.
@@ -74,6 +83,9 @@ impl Default for Server {
             http: loopback(8000),
             grpc: loopback(8001),
             metrics: loopback(8002),
+            admin: loopback(8003),
+            admin_names: Vec::new(),
+            model_control: ModelControl::Operate,
             lame_duck: None,
             grace: TimeSpan(Duration::from_secs(20)),
             shared_memory: None,
@@ -239,7 +251,7 @@ pub struct Limits {
     /// connection, or over HTTP/2 and gRPC only the stream if other streams of the connection are healthy.
     #[serde(serialize_with = "units::text")]
     pub answer_timeout: TimeSpan,
-    /// Open connections, for each of the three addresses.
+    /// Open connections, for each of the four addresses, TLS handshakes included.
     pub connections: NonZeroUsize,
     /// Bytes of request line and headers.
     pub header: Size,

@@ -1,6 +1,7 @@
 //! Metrics: one recorder per process, and handles per model version, so that the hot path needs no look-ups.
 
 mod busy;
+mod credential_files;
 mod devices;
 mod front;
 mod gpus;
@@ -17,6 +18,9 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use names::{Metric, MetricType};
 
 pub use busy::BusySink;
+pub use credential_files::{
+    certificate_expires, identity_loaded, identity_reload_failed, register_identity_file,
+};
 pub use devices::device_up;
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
@@ -36,7 +40,7 @@ pub fn recorder() -> Result<PrometheusRecorder, metrics_exporter_prometheus::Bui
         let buckets: &[f64] = match metric.metric_type {
             MetricType::Seconds => &names::SECONDS,
             MetricType::Rows => &names::ROWS,
-            MetricType::Counter | MetricType::Gauge => continue,
+            MetricType::Counter | MetricType::Gauge | MetricType::Time => continue,
         };
         builder = builder.set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), buckets)?;
     }
@@ -60,7 +64,7 @@ pub fn describe(triton_names: bool) {
     for metric in names::TESSERA.iter().chain(triton) {
         match metric.metric_type {
             MetricType::Counter => metrics::describe_counter!(metric.name, metric.help),
-            MetricType::Gauge => metrics::describe_gauge!(metric.name, metric.help),
+            MetricType::Gauge | MetricType::Time => metrics::describe_gauge!(metric.name, metric.help),
             MetricType::Seconds | MetricType::Rows => metrics::describe_histogram!(metric.name, metric.help),
         }
     }
@@ -131,6 +135,9 @@ mod tests {
             let allowance = Some(Allowance { per_second: 1, burst: 1 });
             let quota = TenantQuota { lane_time: allowance, requests: allowance, borrow: false };
             TenantMetrics::new("search", &quota).refused(Reason::Quota);
+            identity_reload_failed("keys");
+            identity_loaded("keys", std::time::UNIX_EPOCH);
+            certificate_expires("cert", std::time::UNIX_EPOCH);
         });
         handle.render()
     }
@@ -208,7 +215,7 @@ mod tests {
         for metric in names::TESSERA.iter().chain(names::TRITON) {
             let sample = match metric.metric_type {
                 MetricType::Seconds | MetricType::Rows => format!("{}_count", metric.name),
-                MetricType::Counter | MetricType::Gauge => metric.name.to_owned(),
+                MetricType::Counter | MetricType::Gauge | MetricType::Time => metric.name.to_owned(),
             };
             let line = format!("  {sample} {}", metric.labels.join(","));
             assert!(shape.lines().any(|known| known == line.trim_end()), "{line} is missing in {shape}");
@@ -270,8 +277,10 @@ mod tests {
                 "{}",
                 metric.name
             );
-            let (in_seconds, time) =
-                (metric.name.ends_with("_seconds"), metric.metric_type == MetricType::Seconds);
+            let (in_seconds, time) = (
+                metric.name.ends_with("_seconds"),
+                matches!(metric.metric_type, MetricType::Seconds | MetricType::Time),
+            );
             let gauge = metric.metric_type == MetricType::Gauge;
             assert!(if time { in_seconds } else { !in_seconds || gauge }, "{}", metric.name);
         }

@@ -1,7 +1,7 @@
 //! Every metric name and label of Tessera, and nothing else.
 //!
 //! Rules: `tessera_` first, then the thing measured, then unit or qualifier. Durations are histograms in
-//! seconds (`_seconds`), counters end in `_total`, gauges in neither. Labels are few and bounded: names of
+//! seconds (`_seconds`), as times of day are, counters end in `_total`, gauges in neither. Labels are few and bounded: names of
 //! loaded models and versions, of configured tenants, lanes and devices, and the closed sets of `reason`, `transport` and `outcome`. Never ids, never
 //! anything a client can choose freely. `nv_*` names are Triton's, kept for its dashboards; they are recorded
 //! only where `metrics.triton_names` is on. A golden file in the tests lists what `/metrics` shows.
@@ -13,6 +13,8 @@ pub enum MetricType {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// A time of day, in seconds since 1970.
+    Time,
     /// Distribution, over [`SECONDS`].
     Seconds,
     /// Distribution, over [`ROWS`].
@@ -52,6 +54,7 @@ labels! {
     LANE: "lane", "Lane number, as `GET /v2/lanes` lists it.";
     ID: "id", "Id of a check.";
     RELEASE: "release", "Version of Tessera.";
+    FILE: "file", "Setting of `[identity]` or `[tls]` that names a file: `keys`, `jwks`, `cert`, `key` or `client_ca`.";
     GPU_UUID: "gpu_uuid", "UUID of a GPU, as Triton shows it.";
     DEVICE: "device", "Device, as plans call it.";
     DEVICE_TYPE: "device_type", "Device type of profiles.";
@@ -157,6 +160,12 @@ metrics! {
             "Lane time per second that a tenant may use, in seconds. Absent without a limit.";
         TENANT_REQUEST_QUOTA: Gauge, "tessera_tenant_requests_quota", [TENANT],
             "Requests per second that a tenant may send. Absent without a limit.";
+        IDENTITY_RELOAD_FAILURES: Counter, "tessera_identity_reload_failures_total", [FILE],
+            "Times that a file of `[identity]` or `[tls]` changed and could not be loaded. The old content stays in force.";
+        IDENTITY_LOADED: Time, "tessera_identity_reload_success_seconds", [FILE],
+            "When the content of the file that is in force was loaded, in seconds since 1970.";
+        CERTIFICATE_EXPIRY: Time, "tessera_certificate_expiry_seconds", [FILE],
+            "When the first certificate of the file expires, in seconds since 1970.";
         IN_FLIGHT: Gauge, "tessera_requests_in_flight", [], "Requests that are being answered now.";
         BODY_BYTES: Gauge, "tessera_body_bytes", [],
             "Bytes held for request bodies, and for large answers that clients have not read yet.";
