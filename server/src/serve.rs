@@ -23,7 +23,7 @@ use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
 use crate::service::Service;
 use crate::trace::Traces;
-use crate::{grpc, metrics_endpoint};
+use crate::{grpc, metrics_endpoint, systemd};
 
 /// Most network threads by default. More would take cores from the lanes without serving faster.
 const NETWORK_THREADS: usize = 4;
@@ -154,10 +154,13 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
         let service = Arc::clone(&service);
         async move {
             while hangup.recv().await.is_some() {
+                systemd::reloading();
                 service.node.reload().await;
+                systemd::ready(&service.node);
             }
         }
     });
+    let keep_alive = tokio::spawn(systemd::keep_alive(Arc::clone(&service)));
     let stop = CancellationToken::new();
     let mut listeners = listen(&config, [http, grpc, metrics], &front, recorder, &stop)?;
 
@@ -171,10 +174,12 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
                 output::write(banner::text(&service, addresses, embedded).as_bytes());
             }
             tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
+            systemd::ready(node);
             signalled().await
         }
     };
     reloads.abort();
+    systemd::stopping();
     let lame_duck = config.lame_duck();
     tracing::info!(cause, in_flight = front.in_flight(), ?lame_duck, "draining");
     let second = async {
@@ -193,6 +198,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
             front.in_flight() == 0
         }
     };
+    keep_alive.abort();
     node.stop().await;
     front.traces.flush(LAST_WRITES).await;
     if drained {
