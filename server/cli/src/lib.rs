@@ -6,6 +6,7 @@ mod commands;
 mod doctor;
 mod explain;
 mod explain_request;
+mod health;
 mod load;
 mod models_command;
 mod parity;
