@@ -45,7 +45,7 @@ def test_an_environment_with_the_wheel_serves_with_its_own_onnxruntime(wheel: Pa
     # As after `pip install`, without activating the environment: nothing in the process's environment points to it.
     personal = tmp_path / "personal"
     personal.mkdir()
-    bare = {"VIRTUAL_ENV": "", "ORT_DYLIB_PATH": "", "PATH": "/usr/bin:/bin", "HOME": str(personal), "XDG_CACHE_HOME": ""}
+    bare = {"VIRTUAL_ENV": "", "ORT_DYLIB_PATH": "", "PATH": "/usr/bin:/bin", "HOME": str(personal)}
     with Tessera(ROOT / "models/bundled", environment=bare, binary=venv / "bin/tessera") as server:
         server.wait_ready()
         assert get(f"{server.base_url}/v2/models/digits")["platform"] == "onnxruntime_onnx"
