@@ -22,8 +22,9 @@ use crate::front::{Front, FrontLimits};
 use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
 use crate::service::Service;
+use crate::systemd::{self, ServiceManager};
 use crate::trace::Traces;
-use crate::{grpc, metrics_endpoint, systemd};
+use crate::{grpc, metrics_endpoint};
 
 /// Most network threads by default. More would take cores from the lanes without serving faster.
 const NETWORK_THREADS: usize = 4;
@@ -150,13 +151,14 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let traces = Traces::new(&config.trace).map_err(anyhow::Error::msg)?;
     let limits = front_limits(&config);
     let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), limits, traces));
+    let manager = Arc::new(ServiceManager::default());
     let reloads = tokio::spawn({
-        let service = Arc::clone(&service);
+        let (service, manager) = (Arc::clone(&service), Arc::clone(&manager));
         async move {
             while hangup.recv().await.is_some() {
-                systemd::reloading();
+                manager.reload_begins();
                 service.node.reload().await;
-                systemd::ready(&service.node);
+                manager.reload_ends(&service.node);
             }
         }
     });
@@ -174,7 +176,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
                 output::write(banner::text(&service, addresses, embedded).as_bytes());
             }
             tracing::info!(http = %addresses.http, grpc = %addresses.grpc, metrics = %addresses.metrics, "serving");
-            systemd::ready(node);
+            manager.ready(node);
             signalled().await
         }
     };

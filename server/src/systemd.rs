@@ -3,6 +3,7 @@
 //! Without `NOTIFY_SOCKET` in the environment, which the crate `sd_notify` reads itself, nothing is sent.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use node::Node;
@@ -18,18 +19,39 @@ const INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Longest state that is sent, in characters. A datagram holds far more, but `systemctl status` shows one line.
 const STATUS_MAX: usize = 400;
 
-/// The server serves. Models that are not ready do not hold this back, because the others serve; the status names them.
-pub fn ready(node: &Node) {
-    let serving = node.index(true).len();
-    let status = status(serving, node.not_ready().as_deref());
-    send(&[NotifyState::Ready, NotifyState::Status(&status)]);
+/// What the service manager knows.
+#[derive(Debug, Default)]
+pub struct ServiceManager {
+    /// Whether it knows that the server has started.
+    started: AtomicBool,
 }
 
-/// The configuration is being reloaded, until `ready`.
-pub fn reloading() {
-    match NotifyState::monotonic_usec_now() {
-        Ok(now) => send(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "cannot read the monotonic clock for the service manager"),
+impl ServiceManager {
+    /// The server serves. Models that are not ready do not hold this back, because the others serve; the status names them.
+    pub fn ready(&self, node: &Node) {
+        self.started.store(true, Ordering::Relaxed);
+        let serving = node.index(true).len();
+        let status = status(serving, node.not_ready().as_deref());
+        send(&[NotifyState::Ready, NotifyState::Status(&status)]);
+    }
+
+    /// A reload of the configuration begins. While the server starts, nothing is sent, because the end of the reload would mean
+    /// that it has started.
+    pub fn reload_begins(&self) {
+        if !self.started.load(Ordering::Relaxed) {
+            return;
+        }
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => send(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::warn!(%error, "cannot read the monotonic clock for the service manager"),
+        }
+    }
+
+    /// A reload of the configuration has ended.
+    pub fn reload_ends(&self, node: &Node) {
+        if self.started.load(Ordering::Relaxed) {
+            self.ready(node);
+        }
     }
 }
 

@@ -8,11 +8,13 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
+from fixtures.wait import until
 from programs import ROOT, need, run
 
 UNIT = ROOT / "deploy/systemd/tessera.service"
@@ -76,6 +78,25 @@ def test_the_server_tells_systemd_when_it_is_ready_reloads_lives_and_stops(manag
 
         os.kill(server.pid, signal.SIGTERM)
         assert manager.next("STOPPING")["STOPPING"] == "1"
+
+
+def test_a_reload_while_models_load_does_not_say_that_the_server_has_started(manager: ServiceManager, tmp_path: Path) -> None:
+    # Its batches are measured several times before it serves.
+    echo(alpha_us=300_000).place(tmp_path / "repository", "m")
+    before = children()
+    with ThreadPoolExecutor() as starting:
+        started = starting.submit(Tessera, tmp_path / "repository", environment=manager.environment())
+        manager.next("WATCHDOG")
+        (pid,) = children() - before
+        os.kill(pid, signal.SIGHUP)
+        assert manager.next("READY")["STATUS"] == "serving 1 model"
+        with started.result() as server:
+            until(lambda: server.logged("configuration reloaded"), "the configuration is reloaded")
+
+
+def children() -> set[int]:
+    """Processes that this one has started."""
+    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
 def test_a_model_that_does_not_load_is_in_the_status(manager: ServiceManager, tmp_path: Path) -> None:
