@@ -82,6 +82,7 @@ fn twenty_cycles_of_load_run_and_unload_leave_nothing_behind() {
         path: variable("PATH"),
         virtual_env: variable("VIRTUAL_ENV").map(Into::into),
         ort_dylib_path: variable("ORT_DYLIB_PATH").map(Into::into),
+        program: None,
     };
     let loader = Loader::new(discover(None, &environment));
     let files = dense_layers();

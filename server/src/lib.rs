@@ -22,6 +22,7 @@ pub mod serve;
 pub mod service;
 pub mod settings;
 pub mod shared_memory;
+pub mod systemd;
 pub mod tenant;
 #[cfg(test)]
 mod testing;

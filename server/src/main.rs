@@ -69,6 +69,7 @@ const REFERENCE_EXAMPLES: &str = "\
 Examples:
   tessera reference                      all pages
   tessera reference --out docs/reference
+  tessera reference --man /usr/local/share/man/man1
 
 Exit code 0: success. 1: a page cannot be written. 2: wrong usage.";
 
@@ -84,6 +85,9 @@ enum Command {
         /// Folder to write one file for each page to, instead of standard output.
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+        /// Folder to write manual pages to instead: `tessera.1`, and one file for each command.
+        #[arg(long, value_name = "DIR", conflicts_with = "out")]
+        man: Option<PathBuf>,
     },
     /// Run gpulets for a server that started this process.
     #[command(hide = true)]
@@ -94,8 +98,19 @@ enum Command {
     Tools(cli::Command),
 }
 
+/// The value 1 keeps ONNX Runtime from writing usage data to the user's cache folder and sending it to its maker. The library
+/// reads the variable when it is loaded, before a program can switch telemetry off in another way.
+const DISABLE_TELEMETRY: &str = "ORT_DISABLE_TELEMETRY";
+
 fn main() -> ExitCode {
     models::give_back_large_blocks();
+    if std::env::var_os(DISABLE_TELEMETRY).is_none() {
+        #[expect(unsafe_code, reason = "no safe way to set a variable that a library in C reads")]
+        // SAFETY: no other thread has started that could read the environment at the same time.
+        unsafe {
+            std::env::set_var(DISABLE_TELEMETRY, "1");
+        }
+    }
     run(Cli::parse(), &Environment::read())
 }
 
@@ -103,7 +118,8 @@ fn main() -> ExitCode {
 fn run(cli: Cli, environment: &Environment) -> ExitCode {
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(arguments) => serve::run(&arguments, environment),
-        Command::Reference { out } => print_reference(out.as_deref()),
+        Command::Reference { man: Some(folder), .. } => write_manual(&folder),
+        Command::Reference { out, .. } => print_reference(out.as_deref()),
         Command::Worker(arguments) => return worker::run(&arguments, environment),
         #[cfg(feature = "tools")]
         Command::Tools(command) => cli::run(command, environment, Cli::command),
@@ -118,13 +134,22 @@ fn print_reference(out: Option<&Path>) -> anyhow::Result<ExitCode> {
     for Page { file, text } in reference::pages(&mut Cli::command()) {
         match out {
             None => output::write(text.as_bytes()),
-            Some(folder) => {
-                let path = folder.join(file);
-                std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
-            }
+            Some(folder) => write_page(folder, &file, &text)?,
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn write_manual(folder: &Path) -> anyhow::Result<ExitCode> {
+    for Page { file, text } in reference::man::pages(&Cli::command())? {
+        write_page(folder, &file, &text)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_page(folder: &Path, file: &str, text: &str) -> anyhow::Result<()> {
+    let path = folder.join(file);
+    std::fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))
 }
 
 #[cfg(test)]
@@ -162,7 +187,7 @@ mod tests {
     fn the_pages_in_docs_are_those_of_this_binary() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference");
         for Page { file, text } in reference::pages(&mut Cli::command()) {
-            let shown = std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+            let shown = std::fs::read_to_string(folder.join(&file)).unwrap_or_default();
             assert_eq!(shown, text, "run `cargo run --release -- reference --out docs/reference`");
         }
     }

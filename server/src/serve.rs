@@ -24,6 +24,7 @@ use crate::gate::{CertificateCaller, Gate, Need};
 use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
 use crate::service::Service;
+use crate::systemd::{self, ServiceManager};
 use crate::trace::Traces;
 use crate::{grpc, identity_watch, metrics_endpoint};
 
@@ -155,14 +156,18 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let limits = front_limits(&config);
     let gate = gate(&config, &identity);
     let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), limits, traces, gate));
+    let manager = Arc::new(ServiceManager::default());
     let reloads = tokio::spawn({
-        let service = Arc::clone(&service);
+        let (service, manager) = (Arc::clone(&service), Arc::clone(&manager));
         async move {
             while hangup.recv().await.is_some() {
+                manager.reload_begins();
                 service.node.reload().await;
+                manager.reload_ends(&service.node);
             }
         }
     });
+    let keep_alive = tokio::spawn(systemd::keep_alive(Arc::clone(&service)));
     let stop = CancellationToken::new();
     let mut listeners = listen(&config, listeners, &front, recorder, &stop)?;
     identity_watch::announce(&identity, node.catalog().tenants(), &config.tls.client_tenant);
@@ -179,10 +184,12 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
             }
             let Addresses { http, grpc, metrics, admin } = addresses;
             tracing::info!(%http, %grpc, %metrics, %admin, "serving");
+            manager.ready(node);
             signalled().await
         }
     };
     reloads.abort();
+    systemd::stopping();
     let lame_duck = config.lame_duck();
     tracing::info!(cause, in_flight = front.in_flight(), ?lame_duck, "draining");
     let second = async {
@@ -201,6 +208,7 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
             front.in_flight() == 0
         }
     };
+    keep_alive.abort();
     node.stop().await;
     front.traces.flush(LAST_WRITES).await;
     if drained {

@@ -27,6 +27,7 @@ pub fn onnx(library: Option<&Path>) -> Engine {
         virtual_env: std::env::var_os("VIRTUAL_ENV").map(PathBuf::from),
         // The argument takes its place.
         ort_dylib_path: None,
+        program: None,
     };
     let library = discover(library, &environment).map_err(|missing| missing.to_string())?;
     let provider = library.path.with_file_name(PROVIDER);

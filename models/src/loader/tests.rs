@@ -18,6 +18,7 @@ pub(crate) fn loader() -> Loader {
         path: variable("PATH"),
         virtual_env: variable("VIRTUAL_ENV").map(Into::into),
         ort_dylib_path: variable("ORT_DYLIB_PATH").map(Into::into),
+        program: None,
     };
     let loader = Loader::new(discover(None, &environment));
     if let Err(missing) = &loader.ort {

@@ -9,6 +9,7 @@ use node::output;
 
 use crate::arguments::{CheckArgs, DoctorArgs, ExplainArgs, ModelsArgs};
 use crate::key::{KEY_EXAMPLES, KeyArgs};
+use crate::health::{self, HEALTH_EXAMPLES, HealthArgs};
 use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
 use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
 use crate::plan::arguments::{PlanArgs, plan_examples};
@@ -78,6 +79,9 @@ pub enum Command {
     /// Explain why a request to a running server was refused, late or slow.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
+    /// Ask a running server whether it is ready. For health checks of containers.
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health(HealthArgs),
     /// List, load and unload models on a running server.
     #[command(after_help = MODELS_EXAMPLES)]
     Models(ModelsArgs),
@@ -130,6 +134,7 @@ pub fn run(
             doctor::run(&config, environment, arguments.json)
         }
         Command::Explain(arguments) => explain_request::run(&arguments),
+        Command::Health(arguments) => health::run(&arguments),
         Command::Models(arguments) => models_command::run(&arguments),
         Command::Key(arguments) => key::run(&arguments),
         Command::Profile(arguments) => match configure(&arguments.config, environment) {

@@ -7,6 +7,7 @@ mod doctor;
 mod explain;
 mod explain_request;
 mod key;
+mod health;
 mod load;
 mod models_command;
 mod parity;

@@ -39,6 +39,7 @@ impl Environment {
                 path: variable("PATH"),
                 virtual_env: variable("VIRTUAL_ENV").map(PathBuf::from),
                 ort_dylib_path: variable("ORT_DYLIB_PATH").map(PathBuf::from),
+                program: std::env::current_exe().ok(),
             },
             stderr_is_terminal: std::io::stderr().is_terminal(),
             stdout_is_coloured: std::io::stdout().is_terminal() && variable("NO_COLOR").is_none(),

@@ -119,6 +119,7 @@ fn loader() -> Loader {
             path: variable("PATH"),
             virtual_env: variable("VIRTUAL_ENV").map(Into::into),
             ort_dylib_path: variable("ORT_DYLIB_PATH").map(Into::into),
+            program: None,
         },
     ))
 }

@@ -55,7 +55,8 @@ impl std::error::Error for OrtMissing {}
 static LOADED: Mutex<Option<OrtLibrary>> = Mutex::new(None);
 
 /// Finds and loads ONNX Runtime. Places, in order: the configured path, `ORT_DYLIB_PATH`, an installed
-/// `onnxruntime` wheel of 1.31 or later in the active virtual environment or where `python3` finds it.
+/// `onnxruntime` wheel of 1.31 or later in the Python environment that this program is installed in, in the active virtual
+/// environment, or where `python3` finds it.
 ///
 /// A path that a person named is the only place: a mistake in it is reported and not papered over by another
 /// library. Later calls in the same process give the library that is already loaded, or refuse if it is not

@@ -16,6 +16,8 @@ pub struct Environment {
     pub virtual_env: Option<PathBuf>,
     /// `ORT_DYLIB_PATH`: the library itself.
     pub ort_dylib_path: Option<PathBuf>,
+    /// This program's own file. A wheel installs it in `bin` of a Python environment.
+    pub program: Option<PathBuf>,
 }
 
 /// One place that was looked at.
@@ -46,6 +48,12 @@ pub(super) fn candidates(configured: Option<&Path>, environment: &Environment) -
         return vec![Candidate { place: place.to_owned(), path: file_or_folder(path) }];
     }
     let mut found = Vec::new();
+    let own = environment.program.as_deref().and_then(|program| program.parent()?.parent());
+    // Most programs are in no Python environment, so its absence is not worth a reason.
+    if let Some((root, package)) = own.and_then(|root| Some((root, package(root).ok()?))) {
+        let place = format!("the program's environment {}", root.display());
+        found.push(Candidate { place, path: in_folder(&package.join("capi")) });
+    }
     if let Some(root) = &environment.virtual_env {
         let place = format!("VIRTUAL_ENV {}", root.display());
         found.push(Candidate { place, path: in_virtual_env(root) });
@@ -65,6 +73,11 @@ fn file_or_folder(path: &Path) -> Result<PathBuf, String> {
 }
 
 fn in_virtual_env(root: &Path) -> Result<PathBuf, String> {
+    in_folder(&package(root)?.join("capi"))
+}
+
+/// The folder of the package `onnxruntime` in a Python environment.
+fn package(root: &Path) -> Result<PathBuf, String> {
     let lib = root.join("lib");
     let entries = std::fs::read_dir(&lib).map_err(|error| format!("`{}`: {error}", lib.display()))?;
     let mut packages: Vec<PathBuf> = entries
@@ -74,8 +87,7 @@ fn in_virtual_env(root: &Path) -> Result<PathBuf, String> {
         .filter(|package| package.is_dir())
         .collect();
     packages.sort();
-    let package = packages.pop().ok_or("has no `onnxruntime` package")?;
-    in_folder(&package.join("capi"))
+    packages.pop().ok_or_else(|| "has no `onnxruntime` package".to_owned())
 }
 
 fn by_python(path: Option<&OsStr>) -> Result<PathBuf, String> {
@@ -188,6 +200,19 @@ mod tests {
         std::fs::create_dir_all(none.path().join("lib/python3.11")).unwrap();
         let environment = Environment { virtual_env: Some(none.path().to_owned()), ..Environment::default() };
         assert!(first(&environment).unwrap_err().contains("no `onnxruntime`"));
+    }
+
+    #[test]
+    fn the_environment_that_the_program_is_installed_in_comes_first() {
+        let (own, active) = (wheel(&["libonnxruntime.so.1.31.0"]), wheel(&["libonnxruntime.so.1.32.0"]));
+        let environment = Environment {
+            virtual_env: Some(active.path().to_owned()),
+            program: Some(own.path().join("bin/tessera")),
+            ..Environment::default()
+        };
+        assert!(first(&environment).unwrap().starts_with(own.path()));
+        let elsewhere = Environment { program: Some("/nowhere/bin/tessera".into()), ..environment };
+        assert!(first(&elsewhere).unwrap().starts_with(active.path()));
     }
 
     #[test]
