@@ -25,15 +25,15 @@ POLICIES = """
 name = "policies"
 about = "two models on two lanes, one of which fails; batches vary"
 seed = 7
-duration = "6s"
+duration = "4s"
 warmup = "1s"
 [lanes]
 count = 2
 noise = { cv = 0.05, spread = 0.1 }
 [[lanes.failures]]
 lane = 1
-from = "3s"
-until = "4s"
+from = "2s"
+until = "3s"
 [models.resnet]
 count = 2
 slo = "25ms"
@@ -49,8 +49,8 @@ DEVICES = """
 name = "devices"
 about = "two models on up to four V100s"
 seed = 7
-duration = "30s"
-warmup = "5s"
+duration = "16s"
+warmup = "4s"
 [devices.v100]
 count = 4
 memory = "16GiB"

@@ -30,7 +30,7 @@ def test_everything_can_be_read(
 ) -> None:
     address = pages[name].as_uri()
     browser.open(address, width, scheme)
-    browser.screenshot(pictures / f"{Path(name).stem}-{width}-{scheme}.png")
+    browser.screenshot(pictures / f"{name.replace('.', '-')}-{width}-{scheme}.png")
     unfold(browser)
     seen = browser.evaluate(MEASURE)
     assert isinstance(seen, dict)

@@ -11,12 +11,12 @@ use crate::style::COLOURS;
 use crate::svg::{LINE, Svg};
 
 /// Distance of the columns, with the marks of the right one and numbers of the left one.
-const GAP: f64 = 66.0;
+const GAP: f64 = 60.0;
 /// Space for the marks of the first column.
 const LEFT: f64 = 44.0;
 const TOP: f64 = 60.0;
 /// Height of a device's box.
-const BOX: f64 = 210.0;
+const BOX: f64 = 226.0;
 /// Height of a line of a label.
 const LABEL: f64 = 14.0;
 /// Width of the stripe in full colour, and of it with the margins of a label.
@@ -116,8 +116,7 @@ impl Devices<'_> {
 
 /// Width of a device's box.
 fn column(layout: &Layout, columns: usize) -> f64 {
-    (layout.width - LEFT - GAP * (columns - 1) as f64 - if layout.narrow { 20.0 } else { 24.0 })
-        / columns as f64
+    (layout.width - LEFT - GAP * (columns - 1) as f64 - 20.0) / columns as f64
 }
 
 impl Slot {
@@ -180,7 +179,9 @@ impl Frame<'_> {
         svg.text("", "middle", x + width / 2.0, below + 16.0, &device.time).line();
         let mut end = below + 22.0;
         for (number, slot) in listed.iter().enumerate() {
-            let words = format!("{} {}", number + 1, slot.words());
+            // A figure stays in one line.
+            let details = slot.details.join(",\n").replace(' ', "\u{a0}").replace('\n', " ");
+            let words = format!("{} {}: {details}", number + 1, slot.name);
             end += svg.wrapped(layout, "label", "", (*x, end + 14.0), *width, &words);
         }
         end
@@ -270,7 +271,7 @@ mod tests {
     fn one_device_has_the_whole_width_and_its_labels_are_complete() {
         let svg = drawn(vec![slot("resnet", (0.0, 1.0), (0.0, 1.0))]);
         assert!(svg.contains(">resnet  100 %, batch 12, 8.27 of 10 ms</text>"), "{svg}");
-        assert!(svg.contains("class=\"free\" x=\"44.0\" y=\"60.0\" width=\"876.0\""), "{svg}");
+        assert!(svg.contains("class=\"free\" x=\"44.0\" y=\"60.0\" width=\"880.0\""), "{svg}");
         assert!(
             svg.contains("<desc>gpu-0: resnet: 100 %, batch 12, 8.27 of 10 ms</desc>")
                 && svg.contains("a note")
@@ -285,7 +286,12 @@ mod tests {
             slot("thin", (0.94, 0.95), (0.0, 1.0)),
             slot("number", (0.95, 1.0), (0.0, 1.0)),
         ]);
-        for text in [">narrower<", ">batch 12,<", ">1 thin: 100 %, batch 12, 8.27 of 10 ms<", ">2 number: "] {
+        for text in [
+            ">narrower<",
+            ">batch 12,<",
+            ">1 thin: 100\u{a0}%, batch\u{a0}12, 8.27\u{a0}of\u{a0}10\u{a0}ms<",
+            ">2 number: ",
+        ] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
         assert_eq!(svg.matches("class=\"leader\"").count(), 1, "the number of `number` fits into its box");

@@ -31,10 +31,10 @@ impl Layout {
         words.chars().take(letters).chain(['…']).collect()
     }
 
-    /// The text in lines of a width. A longer word has a line of its own.
+    /// The text in lines of a width. A longer word has a line of its own. No-break spaces stay.
     pub fn wrapped(&self, words: &str, width: f64) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
-        for word in words.split_whitespace() {
+        for word in words.split([' ', '\n']).filter(|word| !word.is_empty()) {
             match lines.last_mut() {
                 Some(line) if self.text(line) + self.letter + self.text(word) <= width => {
                     line.push(' ');

@@ -143,7 +143,9 @@ pub(crate) fn sign(svg: &mut Svg, colour: usize, (x, y): (f64, f64), tooltip: &s
         3 => "m0-5.5l5.5 5.5l-5.5 5.5l-5.5-5.5z",
         4 => "m0 5.5l-5-9h10z",
         5 => "m-1.7-5h3.4v3.3h3.3v3.4h-3.3v3.3h-3.4v-3.3h-3.3v-3.4h3.3z",
-        _ => "m0-2.2l2.6-2.6l2.2 2.2l-2.6 2.6l2.6 2.6l-2.2 2.2l-2.6-2.6l-2.6 2.6l-2.2-2.2l2.6-2.6l-2.6-2.6l2.2-2.2z",
+        _ => {
+            "m0-2.2l2.6-2.6l2.2 2.2l-2.6 2.6l2.6 2.6l-2.2 2.2l-2.6-2.6l-2.6 2.6l-2.2-2.2l2.6-2.6l-2.6-2.6l2.2-2.2z"
+        }
     };
     let title = if tooltip.is_empty() { String::new() } else { format!("<title>{tooltip}</title>") };
     let colour = colour % COLOURS;
