@@ -288,7 +288,7 @@ mod tests {
         ]);
         for text in [
             ">narrower<",
-            ">batch 12,<",
+            ">8.27 of 10 ms<",
             ">1 thin: 100\u{a0}%, batch\u{a0}12, 8.27\u{a0}of\u{a0}10\u{a0}ms<",
             ">2 number: ",
         ] {

@@ -246,3 +246,25 @@ fn a_page_about_devices_begins_with_their_cost() {
         assert!(html.contains(text), "{text}");
     }
 }
+
+#[test]
+fn a_page_about_tenants_says_how_each_fared() {
+    let workload = workload();
+    let tenant = |name: &str, refused_by_quota| crate::report::TenantFigures {
+        name: name.to_owned(),
+        offered: 100,
+        good: 100 - refused_by_quota,
+        attainment: 1.0 - refused_by_quota as f64 / 100.0,
+        refused_by_quota,
+        device_seconds_per_second: 0.3,
+        device_seconds_quota: None,
+        requests_quota: None,
+        device_share: 0.5,
+        weight_share: 0.5,
+    };
+    let mut report = report(1_790);
+    report.tenants = vec![tenant("search", 0), tenant("crawler", 90)];
+    let html = page(&workload, &[("deadline", report)]).html();
+    let told = "Tenant search: 100 % in time. Tenant crawler: 10.00 % in time, 90.00 % refused by its quota.";
+    assert!(html.contains(told), "{html}");
+}

@@ -10,6 +10,8 @@ use super::{Contender, KEPT, Page};
 const COST_DIFFERS: f64 = 1e-6;
 /// Device-hours below which device-seconds are shown.
 const HOURS_MIN: f64 = 0.1;
+/// Tenants that are named.
+const TENANTS_MAX: usize = 4;
 
 /// Which policy is best, by which measure, and how far the others are from it. `None` without policies.
 pub(super) fn words(page: &Page<'_>) -> Option<String> {
@@ -19,10 +21,27 @@ pub(super) fn words(page: &Page<'_>) -> Option<String> {
     }
     let capacity_known = page.contenders.iter().any(|contender| contender.capacity.is_some());
     let mut text = if capacity_known { capacity(page, best) } else { goodput(page, best) };
+    text.push_str(&tenants(best));
     if let Some((bound, why)) = &page.bound {
         let _ = write!(text, " No policy can answer more than {} a second here: {why}.", number(*bound));
     }
     Some(text)
+}
+
+/// The share of each tenant's requests that were answered in time. Empty for a single tenant without a quota, or many.
+fn tenants(best: &Contender<'_>) -> String {
+    let tenants = best.report.tenants_to_show();
+    if tenants.len() > TENANTS_MAX {
+        return String::new();
+    }
+    let words = tenants.iter().map(|tenant| {
+        let quota = match tenant.refused_by_quota as f64 / tenant.offered.max(1) as f64 {
+            0.0 => String::new(),
+            refused => format!(", {} refused by its quota", percent(refused)),
+        };
+        format!(" Tenant {}: {} in time{quota}.", tenant.name, percent(tenant.attainment))
+    });
+    words.collect()
 }
 
 /// The share of requests that policies must answer in time.
