@@ -124,7 +124,7 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
         rows.extend(ruler.model(&one.name, (&one.figures, &other.figures)));
     }
     let warnings = [("a", a), ("b", b)].into_iter().flat_map(|(name, report)| {
-        summary::warnings(report).into_iter().map(move |warning| format!("{name}: {warning}"))
+        summary::warnings(report).into_iter().map(move |warning| format!("{name}: {}", warning.text))
     });
     Comparison {
         a: side(a),

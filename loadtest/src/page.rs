@@ -1,15 +1,13 @@
 //! Renders a report as one HTML page: what was measured, whether the figures can be trusted, results and plots.
 //! The page has no scripts and loads no other file, so it can be sent by mail.
 
-mod bars;
-mod columns;
 mod over_time;
 mod tables;
 mod views;
 
 use std::fmt::Write as _;
 
-use sim::page::{Reference, Series, document, escape, number, paragraph, percent};
+use charts::{Reference, Series, document, escape, notes, number, paragraph, percent};
 
 use crate::report::{Driven, Report};
 use crate::summary;
@@ -45,24 +43,23 @@ fn slo_line(slo: f64, unit: &str, series: &[Series]) -> (Vec<Reference>, String)
 /// The result in one sentence, and any warnings about it.
 fn opening(report: &Report) -> String {
     let total = &report.total;
-    let mut verdict = format!(
-        "{} of {} requests a second were answered within their latency objective ({}).",
+    let mut verdict =
+        summary::capacity(report).map_or_else(String::new, |capacity| format!("Capacity: {capacity}. "));
+    let _ = write!(
+        verdict,
+        "{} of requests were answered within their latency objective: {} of {} a second.",
+        percent(total.attainment),
         number(total.goodput),
         number(total.offered_rate),
-        percent(total.attainment)
     );
+    if let Some(models) = summary::missed(report) {
+        let _ = write!(verdict, " {models}.");
+    }
     if let Some(latency) = &total.latency {
         let (half, most) = (number(latency.p50_ms), number(latency.p99_ms));
         let _ = write!(verdict, " Half of the answers took at most {half} ms, 99 % at most {most} ms.");
     }
-    if let Some(capacity) = summary::capacity(report) {
-        let _ = write!(verdict, " Capacity: {capacity}.");
-    }
-    let mut text = paragraph("verdict", &verdict);
-    for warning in summary::warnings(report) {
-        let _ = writeln!(text, "<p class=\"note\"><strong>Warning:</strong> {}.</p>", escape(&warning));
-    }
-    text
+    paragraph("verdict", &verdict) + &notes(&summary::warnings(report))
 }
 
 fn setting(report: &Report, command: &str) -> String {

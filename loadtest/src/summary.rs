@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use charts::{Cell, Note, number, percent};
 use jiff::Timestamp;
-use sim::page::{self, number, percent};
 
 use crate::report::{Driven, Figures, Latency, ModelFigures, Report};
 
@@ -26,6 +26,8 @@ pub(crate) const RESULTS: [&str; 12] = [
 ];
 /// Attainment from which a model counts as meeting its objective.
 const KEPT: f64 = 0.99;
+/// Models below it that the first sentence names.
+const MISSED_MAX: usize = 3;
 /// Upper bounds on the characters of a server's name, of a reason, and of its message.
 const NAME_MAX: usize = 80;
 const REASON_MAX: usize = 60;
@@ -80,35 +82,70 @@ pub(crate) fn client(report: &Report) -> String {
 }
 
 /// What a reader must know about the figures.
-pub(crate) fn warnings(report: &Report) -> Vec<String> {
+pub(crate) fn warnings(report: &Report) -> Vec<Note> {
     let client = &report.client;
     let mut all = Vec::new();
+    let mut warn = |kind: &str, text: String| {
+        all.push(Note { kind: kind.to_owned(), about: String::new(), text });
+    };
     if let Some(from) = &client.late_from {
         let from = moment(from, "%H:%M:%S UTC");
         let seconds = counted(client.late_seconds, "second");
-        all.push(format!(
-            "this client could not keep up: results from {from} do not describe the server ({seconds} of them)"
-        ));
+        warn(
+            "The client limited the results",
+            format!(
+                "this client could not keep up: results from {from} do not describe the server ({seconds} of them)"
+            ),
+        );
     }
     if report.interrupted {
         let after = number(report.measured_s);
-        all.push(format!("the run was stopped early: the figures cover the first {after} s"));
+        warn(
+            "The run is incomplete",
+            format!("the run was stopped early: the figures cover the first {after} s"),
+        );
     }
     if client.held > 0 {
         let held = counted(client.held, "request");
-        all.push(format!(
-            "{held} had to wait because every allowed connection was busy: the wait is part of the latency, and more \
-              connections would show the latency of the server itself"
-        ));
+        warn(
+            "The client limited the results",
+            format!(
+                "{held} had to wait because every allowed connection was busy: the wait is part of the latency, and more \
+                 connections would show the latency of the server itself"
+            ),
+        );
     }
     if let Driven::Closed { concurrency } = report.driven {
         let loops = counted(u64::from(concurrency), "request");
-        all.push(format!(
-            "a closed loop sends less to a slow server: this shows the latency with {loops} in flight, not that with more \
-              clients"
-        ));
+        warn(
+            "How to read a closed loop",
+            format!(
+                "a closed loop sends less to a slow server: this shows the latency with {loops} in flight, not that with \
+                 more clients"
+            ),
+        );
     }
     all
+}
+
+/// Which models miss their objective, as a sentence without its point; `None` for a single model or if all meet it.
+pub(crate) fn missed(report: &Report) -> Option<String> {
+    let missed: Vec<&str> = report
+        .models
+        .iter()
+        .filter(|model| model.figures.attainment < KEPT)
+        .map(|model| model.name.as_str())
+        .collect();
+    let (count, all) = (missed.len(), report.models.len());
+    if all < 2 || missed.is_empty() {
+        return None;
+    }
+    let names = missed.iter().take(MISSED_MAX).copied().collect::<Vec<_>>().join(", ");
+    let more = match count.checked_sub(MISSED_MAX) {
+        Some(more @ 1..) => format!(" and {more} more"),
+        _ => String::new(),
+    };
+    Some(format!("{count} of {all} models stay below {} %: {names}{more}", number(100.0 * KEPT)))
 }
 
 /// Requests that were not answered, for one reason.
@@ -166,7 +203,7 @@ pub(crate) fn capacity(report: &Report) -> Option<String> {
 }
 
 /// Rows of the table of results: the models and, of several, their sum.
-pub(crate) fn results(report: &Report) -> Vec<Vec<page::Cell>> {
+pub(crate) fn results(report: &Report) -> Vec<Vec<Cell>> {
     let models = report.models.iter().take(MODELS_MAX);
     let mut rows: Vec<_> =
         models.map(|model| row(("", &model.name), number(model.slo_ms), &model.figures)).collect();
@@ -177,14 +214,14 @@ pub(crate) fn results(report: &Report) -> Vec<Vec<page::Cell>> {
     rows
 }
 
-fn row((class, name): (&'static str, &str), slo: String, figures: &Figures) -> Vec<page::Cell> {
+fn row((class, name): (&'static str, &str), slo: String, figures: &Figures) -> Vec<Cell> {
     let mut row = vec![(class, name.to_owned())];
-    row.extend(page::plain([slo, number(figures.offered_rate), number(figures.goodput)]));
+    row.extend(charts::plain([slo, number(figures.offered_rate), number(figures.goodput)]));
     row.push((if figures.attainment >= KEPT { "good" } else { "bad" }, percent(figures.attainment)));
     let picks: [fn(&Latency) -> f64; 5] =
         [|all| all.p50_ms, |all| all.p90_ms, |all| all.p99_ms, |all| all.p99_9_ms, |all| all.max_ms];
     let latencies = picks.map(|pick| figures.latency.as_ref().map(pick));
-    row.extend(page::plain(latencies.map(|latency| latency.map_or_else(|| "-".to_owned(), number))));
+    row.extend(charts::plain(latencies.map(|latency| latency.map_or_else(|| "-".to_owned(), number))));
     let (refused, failed): (u64, u64) = (figures.refused.values().sum(), figures.failed.values().sum());
     row.push(("", number(refused as f64)));
     row.push((if failed > 0 { "bad" } else { "" }, number(failed as f64)));
@@ -222,7 +259,7 @@ mod tests {
     #[test]
     fn a_run_without_trouble_has_no_warnings() {
         let report = fixture::plain();
-        assert_eq!(warnings(&report), Vec::<String>::new());
+        assert_eq!(warnings(&report), Vec::<Note>::new());
         assert_eq!(server(&report), "tessera 0.1.0 at http://127.0.0.1:8000, HTTP/1.1 with binary tensors");
         let words = drive(&report);
         assert!(
@@ -240,7 +277,7 @@ mod tests {
         report.client.held = 1_234;
         report.client.late_from = Some("2026-11-21T13:02:10.4Z".to_owned());
         report.client.late_seconds = 1;
-        let all = warnings(&report).join("\n");
+        let all: String = warnings(&report).into_iter().map(|note| note.text + "\n").collect();
         for said in [
             "this client could not keep up: results from 13:02:10 UTC do not describe the server (1 second of them)",
             "stopped early: the figures cover the first 30 s",

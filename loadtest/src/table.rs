@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use charts::{number, percent};
 use comfy_table::{Cell, CellAlignment, Color, Table, presets};
-use sim::page::{number, percent};
 
 use crate::report::Report;
 use crate::summary::{self, MODELS_MAX};
@@ -30,7 +30,7 @@ pub fn text(report: &Report, colour: bool) -> String {
     }
     let _ = writeln!(text, "\nclient: {}", summary::client(report));
     for warning in summary::warnings(report) {
-        let _ = writeln!(text, "{} {warning}", alarm("warning:", colour));
+        let _ = writeln!(text, "{} {}", alarm("warning:", colour), warning.text);
     }
     text
 }

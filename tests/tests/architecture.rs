@@ -18,8 +18,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("identity", &[]),
     ("device-sections", &["gpulet-core", "units"]),
     ("workload", &["device-sections", "units"]),
-    ("sim", &["device-sections", "gpulet-core", "invariant", "lane-plan", "router-core", "workload"]),
-    ("loadtest", &["oip", "sim", "workload"]),
+    ("charts", &[]),
+    (
+        "sim",
+        &["charts", "device-sections", "gpulet-core", "invariant", "lane-plan", "router-core", "workload"],
+    ),
+    ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("models", &["oip", "units"]),
     ("gpulet", &["models", "oip"]),
     ("gpulet-cuda", &["gpulet", "models", "oip"]),
@@ -48,6 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "charts",
             "device-sections",
             "identity",
             "node",
@@ -77,6 +82,7 @@ const PURE: &[(&str, &str)] = &[
     ("units", "models/units"),
     ("device-sections", "gpulet/sections"),
     ("workload", "loadtest/workload"),
+    ("charts", "server/charts"),
 ];
 /// What these crates must not use: runtimes, sockets, files, clocks, ambient randomness. A generator with an explicit
 /// seed is allowed.

@@ -1,24 +1,12 @@
 //! Renders a run, or a comparison of policies, as one HTML page. The page says what was simulated, which policy was
 //! best, and shows plots. It has no scripts and loads no other file, so it can be sent by mail.
 
-mod axis;
-mod document;
 mod explanation;
-mod gpulets;
-mod markup;
-mod plot;
-mod style;
-mod svg;
 mod tables;
-mod timeline;
+mod verdict;
 mod views;
 
-pub use axis::Axis;
-pub use document::{Cell, document, figure, more, paragraph, plain, table};
-pub use markup::{escape, number, percent};
-pub use plot::{Plot, Reference, Series};
-pub use style::{COLOURS, PLOT};
-pub use svg::{KEY_STEP, Svg};
+use charts::{Note, document, notes};
 use workload::Workload;
 
 use crate::estimate::Estimate;
@@ -38,7 +26,7 @@ pub struct Page<'a> {
     /// The policies, best first.
     pub contenders: Vec<Contender<'a>>,
     /// Notes that the reader needs to interpret the figures.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// One policy of a page.
@@ -62,10 +50,21 @@ pub struct Contender<'a> {
     pub capacity: Option<f64>,
 }
 
+/// Attainment from which a policy meets its objectives.
+pub const KEPT: f64 = 0.99;
+
+impl Contender<'_> {
+    /// Whether it meets its objectives.
+    fn keeps(&self) -> bool {
+        self.attainment.mean >= KEPT
+    }
+}
+
 impl Page<'_> {
     /// Renders the whole file. The same page gives the same bytes.
     pub fn html(&self) -> String {
         let mut body = explanation::opening(self);
+        body.push_str(&notes(&self.notes));
         body.push_str(&explanation::setting(self));
         body.push_str(&tables::results(self));
         body.push_str(&views::all(self));

@@ -1,6 +1,6 @@
 //! Whether two runs had the same load.
 
-use sim::page::number;
+use charts::number;
 
 use crate::report::{Driven, ModelFigures, Report};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use charts::{number, percent};
 use comfy_table::{Cell, CellAlignment, Color};
-use sim::page::{number, percent};
 
 use super::{Comparison, Row, Verdict};
 use crate::table::{alarm, table};

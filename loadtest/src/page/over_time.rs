@@ -1,6 +1,6 @@
 //! Plots over time.
 
-use sim::page::{Plot, Reference, Series, figure};
+use charts::{Plot, Reference, Series, figure};
 
 use crate::report::{Report, Second};
 use crate::summary;

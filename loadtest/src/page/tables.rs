@@ -1,6 +1,6 @@
 //! The tables of a page.
 
-use sim::page::{more, number, paragraph, plain, table};
+use charts::{more, number, paragraph, plain, table};
 
 use crate::report::Report;
 use crate::summary::{self, MODELS_MAX};
@@ -10,7 +10,7 @@ const SIZES_MAX: usize = 64;
 
 /// Models and, of several, their sum.
 pub(super) fn results(report: &Report) -> String {
-    let table = table(&summary::RESULTS, summary::results(report));
+    let table = table("Models", &summary::RESULTS, summary::results(report));
     let more = more(report.models.len(), MODELS_MAX, " models");
     let words = "Latencies are those of right answers. Refused: the server said that it is too busy, or too late. \
                  Failed: everything else that was no right answer.";
@@ -30,6 +30,6 @@ pub(super) fn batches(report: &Report) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let table = table(&["model", "rows", "batches", "ms a batch"], rows);
+    let table = table("Batches by size", &["model", "rows", "batches", "ms a batch"], rows);
     format!("<details><summary>Batches by size</summary>\n{table}</details>\n")
 }

@@ -1,9 +1,7 @@
 //! The plots of a page, with headings and captions.
 
-use sim::page::{Plot, Reference, Series, figure, number, percent};
+use charts::{Bar, Bars, Column, Columns, Plot, Reference, Series, element, figure, number, percent};
 
-use super::bars::{self, Bar};
-use super::columns::{Column, Columns};
 use super::over_time;
 use crate::histogram::decode;
 use crate::report::{Latency, ModelFigures, Report};
@@ -148,7 +146,8 @@ fn reasons(report: &Report) -> Option<String> {
     for reason in reasons.iter().take(REASONS_MAX).filter(|reason| !reason.message.is_empty()) {
         caption.push_str(&format!(" With “{}” the first time: {}.", reason.reason, reason.message));
     }
-    Some(figure("Requests that were not answered", &bars::draw("By reason", &bars), &caption))
+    let chart = Bars { title: "By reason".to_owned(), bars };
+    Some(figure("Requests that were not answered", &element(&chart), &caption))
 }
 
 fn batches(report: &Report) -> Option<String> {
@@ -169,8 +168,8 @@ fn batches(report: &Report) -> Option<String> {
             number(*rows),
             number(*time)
         );
-        let (horizontal, vertical) = ("rows in a batch", "batches");
-        Columns { title: &title, horizontal, vertical, colour: *place, columns: columns(model) }.element()
+        let (horizontal, vertical) = ("rows in a batch".to_owned(), "batches".to_owned());
+        element(&Columns { title, horizontal, vertical, colour: *place, columns: columns(model) })
     });
     let mut caption =
         "From the server's own statistics, over the time that was measured. Larger batches cost less \

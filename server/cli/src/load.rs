@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
+use charts::number;
 use loadtest::compare::compare;
 use loadtest::{Drive, LoadError, Report, Session};
 use node::environment::Environment;
 use node::output;
 use sim::Search;
-use sim::page::number;
 use units::{flags, shell_word};
 use workload::{Extent, Workload};
 

@@ -2,44 +2,20 @@
 
 use std::fmt::Write as _;
 
+use charts::{escape, more, number, paragraph, plain, table};
 use workload::{Extent, Model, Workload};
 
-use super::document::{more, paragraph, plain, table};
-use super::markup::{escape, number, percent};
-use super::{Contender, Page};
+use super::{Page, verdict};
 
 /// Upper bound on the groups of models that are listed.
 const GROUPS_MAX: usize = 40;
 const MILLISECOND: f64 = 1e6;
 const SECOND: f64 = 1e9;
 
-/// The result in a sentence or two.
+/// What the workload is about, and the result in a sentence or two.
 pub(super) fn opening(page: &Page<'_>) -> String {
-    let mut text = paragraph("soft", &page.workload.about);
-    text.extend(page.contenders.first().map(|best| paragraph("verdict", &verdict(page, best))));
-    text.extend(page.notes.iter().map(|note| paragraph("note", &format!("Note: {note}"))));
-    text
-}
-
-fn verdict(page: &Page<'_>, best: &Contender<'_>) -> String {
-    let mut text = format!(
-        "{} answered {} of {} requests a second within their latency objective ({}).",
-        best.name,
-        number(best.goodput.mean),
-        number(best.offered),
-        percent(best.attainment.mean)
-    );
-    if let Some(next) = page.contenders.get(1) {
-        let _ = write!(text, " Next best: {}, {} a second", next.name, number(next.goodput.mean));
-        if let Some(last) = page.contenders.last().filter(|_| page.contenders.len() > 2) {
-            let _ = write!(text, "; last: {}, {} a second", last.name, number(last.goodput.mean));
-        }
-        text.push('.');
-    }
-    if let Some((bound, why)) = &page.bound {
-        let _ = write!(text, " No policy can answer more than {} a second here ({why}).", number(*bound));
-    }
-    text
+    let verdict = verdict::words(page).map(|words| paragraph("verdict", &words)).unwrap_or_default();
+    paragraph("soft", &page.workload.about) + &verdict
 }
 
 /// What was simulated, and the command that repeats it.
@@ -140,10 +116,13 @@ fn groups(workload: &Workload) -> String {
     }
     let milliseconds = |time: u64| format!("{} ms", number(time as f64 / MILLISECOND));
     let rows = groups.iter().take(GROUPS_MAX).map(|(model, copies)| {
-        let (alone, largest) = model.profile.as_ref().map_or_else(Default::default, |profile| {
-            let largest = profile.max_batch();
-            (milliseconds(profile.time(1)), format!("{largest}: {}", milliseconds(profile.time(largest))))
-        });
+        let (alone, largest) = model.profile.as_ref().map_or_else(
+            || ("-".to_owned(), "-".to_owned()),
+            |profile| {
+                let largest = profile.max_batch();
+                (milliseconds(profile.time(1)), format!("{largest}: {}", milliseconds(profile.time(largest))))
+            },
+        );
         let best_effort = if model.deadline { "" } else { " (best effort)" };
         plain([
             model.group.clone(),
@@ -156,7 +135,7 @@ fn groups(workload: &Workload) -> String {
         ])
     });
     let header = ["model", "copies", "SLO", "a batch of 1", "largest batch", "requests/s each", "arrivals"];
-    table(&header, rows) + &more(groups.len(), GROUPS_MAX, "")
+    table("Models of the workload", &header, rows) + &more(groups.len(), GROUPS_MAX, "")
 }
 
 /// Version of the program, and the digest that identifies the run.

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::document::{Cell, more, paragraph, plain, table};
-use super::markup::{escape, number, percent};
-use super::{Contender, Page};
+use charts::{Cell, escape, more, number, paragraph, percent, plain, table};
+
+use super::{Contender, KEPT, Page};
 use crate::estimate::Estimate;
 use crate::report::{Latency, TenantFigures};
 
 /// Upper bound on the models that are listed.
 const MODELS_MAX: usize = 50;
-/// Attainment from which a policy meets its objectives.
-const KEPT: f64 = 0.99;
 
 /// A column: its title, and its cell for each policy.
 type Column<'a> = (&'static str, Box<dyn Fn(&Contender<'_>) -> Cell + 'a>);
@@ -23,6 +21,9 @@ pub(super) fn results(page: &Page<'_>) -> String {
     let mut columns = columns(page);
     if !capacity {
         columns.retain(|(title, _)| *title != "capacity/s");
+    }
+    if !any(|contender| contender.report.partition.is_some()) {
+        columns.retain(|(title, _)| !["device-hours", "devices"].contains(title));
     }
     if !any(|contender| contender.report.preempted > 0) {
         columns.retain(|(title, _)| *title != "preempted batches");
@@ -42,7 +43,7 @@ pub(super) fn results(page: &Page<'_>) -> String {
     if capacity {
         notes.push_str(" Capacity is the highest rate with at least 99 % good.");
     }
-    let results = table(&header, rows);
+    let results = table("Policies, the best first", &header, rows);
     format!("<h2>Results</h2>\n{results}{}{}", reasons(page), paragraph("soft", &notes))
 }
 
@@ -68,6 +69,13 @@ fn columns<'a>(page: &'a Page<'_>) -> Vec<Column<'a>> {
                 (kept(contender.attainment.mean), with_margin(contender.attainment, percent))
             }),
         ),
+        column("device-hours", |contender| {
+            dash(contender.report.partition.as_ref().map(|figures| figures.device_seconds / 3_600.0))
+        }),
+        column("devices", |contender| match &contender.report.partition {
+            Some(figures) => format!("{} of {}", figures.devices_most, figures.devices),
+            None => "-".to_owned(),
+        }),
         column("of the bound", move |contender| {
             bound.map_or_else(|| "-".to_owned(), |bound| percent(contender.goodput.mean / bound))
         }),
@@ -113,7 +121,7 @@ fn reasons(page: &Page<'_>) -> String {
         let counts = words.iter().map(|word| number(count(*word) as f64));
         plain([contender.name.clone()].into_iter().chain(counts))
     });
-    let table = table(&header, rows);
+    let table = table("Refused requests by reason", &header, rows);
     format!("<details><summary>Refused requests by reason</summary>\n{table}</details>\n")
 }
 
@@ -129,7 +137,9 @@ pub(super) fn models(page: &Page<'_>) -> String {
         cells.extend(plain([dash(model.p99_ms), number(model.mean_batch)]));
         cells
     });
-    let table = table(&["model", "SLO ms", "offered/s", "attainment", "p99 ms", "rows a batch"], rows);
+    let caption = format!("Models under {}", best.name);
+    let table =
+        table(&caption, &["model", "SLO ms", "offered/s", "attainment", "p99 ms", "rows a batch"], rows);
     let more = more(models.len(), MODELS_MAX, "");
     format!("<h2>Models under {}</h2>\n{table}{more}", escape(&best.name))
 }
@@ -154,7 +164,7 @@ pub(super) fn tenants(page: &Page<'_>) -> String {
         ]));
         cells
     });
-    let table = table(&TenantFigures::COLUMNS, rows);
+    let table = table(&format!("Tenants under {}", best.name), &TenantFigures::COLUMNS, rows);
     let more = more(tenants.len(), MODELS_MAX, "");
     format!("<h2>Tenants under {}</h2>\n{table}{more}", escape(&best.name))
 }

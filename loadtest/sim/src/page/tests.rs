@@ -106,7 +106,11 @@ fn page<'a>(workload: &'a Workload, reports: &'a [(&'a str, Report)]) -> Page<'a
         version: "0.1.0",
         bound: Some((200.0, "fluid bound".to_owned())),
         contenders: contenders.collect(),
-        notes: vec!["one run <stopped> early".to_owned()],
+        notes: vec![Note {
+            kind: "Runs <b>".to_owned(),
+            about: "triton".to_owned(),
+            text: "one run <stopped> early".to_owned(),
+        }],
     }
 }
 
@@ -118,10 +122,10 @@ fn a_page_shows_every_result_and_needs_no_other_file() {
     for text in [
         "pair &lt;b&gt;: 2 policies compared",
         "two models &amp; a failing lane",
-        "deadline answered 199 of 200 requests a second within their latency objective (99.44 %)",
-        "Next best: triton:max_delay=2ms, 100 a second",
-        "No policy can answer more than 200 a second here (fluid bound)",
-        "Note: one run &lt;stopped&gt; early",
+        "deadline has a capacity of 190 requests a second with 99 % of them within their latency objective",
+        "At the 200 a second of this workload, deadline answers 99.44 % in time",
+        "No policy can answer more than 200 a second here: fluid bound",
+        "<h2>Runs &lt;b&gt;</h2>\n<ul>\n<li><strong>triton</strong>: one run &lt;stopped&gt; early</li>",
         "2 models on 2 lanes",
         "seed 7",
         "lane 1 fails at 3 s",
@@ -134,7 +138,7 @@ fn a_page_shows_every_result_and_needs_no_other_file() {
         "Rows a batch, over time",
         "Lanes under deadline",
         "3 batches were preempted and 1 lost",
-        "<td>resnet-1</td>",
+        "<th scope=\"row\">resnet-1</th>",
         "0123456789abcdef",
     ] {
         assert!(html.contains(text), "{text}");
@@ -152,7 +156,7 @@ fn a_page_about_one_policy_or_an_idle_run_has_no_holes() {
     let workload = workload();
     let reports = [("deadline", report(1_790))];
     let html = page(&workload, &reports).html();
-    assert!(html.contains("policy deadline") && !html.contains("Next best"));
+    assert!(html.contains("policy deadline") && !html.contains("Next:"));
     let mut idle = report(0);
     idle.latency_ms = None;
     idle.requests = Requests::default();
@@ -165,4 +169,102 @@ fn a_page_about_one_policy_or_an_idle_run_has_no_holes() {
     page.contenders[0].sweep.clear();
     let html = page.html();
     assert!(html.contains("Results") && !html.contains("<svg") && !html.contains("NaN"));
+}
+
+/// A report of a run on devices.
+fn on_devices(good: u64, device_seconds: f64, cost: f64) -> Report {
+    let partition = crate::report::PartitionFigures {
+        policy: "tessera".to_owned(),
+        scaling: "attainment".to_owned(),
+        plan: None,
+        devices: 4,
+        devices_most: 2,
+        devices_mean: 1.5,
+        device_seconds,
+        cost_seconds: cost * device_seconds,
+        changes: 1,
+        failures: 0,
+        unplanned: 0,
+        share_least: 0.5,
+        problem: None,
+        steps: Vec::new(),
+        gpulets: vec![crate::report::GpuletSpan {
+            device: "v100".into(),
+            first_unit: 0,
+            units: 2,
+            models: vec!["resnet-1".to_owned()],
+            from_s: 0.0,
+            to_s: 9.0,
+        }],
+        interference: Vec::new(),
+        decisions: Vec::new(),
+    };
+    Report { partition: Some(partition), ..report(good) }
+}
+
+#[test]
+fn a_page_about_devices_begins_with_their_cost() {
+    let workload = workload();
+    let told = |reports: &[(&str, Report)]| {
+        let html = page(&workload, reports).html();
+        html.split("<p class=\"verdict\">")
+            .nth(1)
+            .and_then(|rest| rest.split("</p>").next())
+            .map(str::to_owned)
+            .unwrap()
+    };
+    assert_eq!(
+        told(&[("a", on_devices(1_790, 7_200.0, 1.0))]),
+        "2 of 4 devices suffice: 99.44 % of requests are answered within their latency objective, with 2 device-hours \
+         (1.50 devices on average)."
+    );
+    assert!(
+        told(&[("a", on_devices(900, 30.0, 1.0))])
+            .starts_with("2 of 4 devices do not suffice for 99 %: 50.00 % of")
+    );
+    let three = [
+        ("a", on_devices(1_790, 30.0, 1.0)),
+        ("b", on_devices(1_800, 60.0, 1.0)),
+        ("c", on_devices(900, 10.0, 1.0)),
+    ];
+    assert_eq!(
+        told(&three),
+        "Policy a needs the fewest device-hours to answer 99 % of requests within their latency objective: it answers \
+         99.44 % with 30 device-seconds (at most 2 of 4 devices). Next: b, 100 % with 60 device-seconds (100 % more). \
+         Policy c stays below 99 %: 50.00 % with 10 device-seconds."
+    );
+    assert!(told(&[("c", on_devices(900, 1e4, 2.0)), ("d", on_devices(9, 1e4, 1.0))]).starts_with(
+        "No policy answers 99 % of requests within their latency objective. Policy c comes closest: 50.00 % with 5.56 \
+         device-hours weighted by cost (2.78 device-hours)"
+    ));
+    let html = page(&workload, &three).html();
+    for text in [
+        "<th scope=\"col\">device-hours</th>",
+        "v100: 2 units from 0 on, 0.0 to 9.0 s: resnet-1",
+        "of what was wanted at least",
+    ] {
+        assert!(html.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn a_page_about_tenants_says_how_each_fared() {
+    let workload = workload();
+    let tenant = |name: &str, refused_by_quota| crate::report::TenantFigures {
+        name: name.to_owned(),
+        offered: 100,
+        good: 100 - refused_by_quota,
+        attainment: 1.0 - refused_by_quota as f64 / 100.0,
+        refused_by_quota,
+        device_seconds_per_second: 0.3,
+        device_seconds_quota: None,
+        requests_quota: None,
+        device_share: 0.5,
+        weight_share: 0.5,
+    };
+    let mut report = report(1_790);
+    report.tenants = vec![tenant("search", 0), tenant("crawler", 90)];
+    let html = page(&workload, &[("deadline", report)]).html();
+    let told = "Tenant search: 100 % in time. Tenant crawler: 10.00 % in time, 90.00 % refused by its quota.";
+    assert!(html.contains(told), "{html}");
 }

@@ -1,18 +1,22 @@
 //! The plots of a page, with headings and captions.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::document::figure;
-use super::gpulets;
-use super::markup::{escape, number, percent};
-use super::plot::{Plot, Reference, Series};
-use super::timeline::{self, Bar};
+use charts::{
+    Batch, DeviceRow, Gpulets, Plot, Reference, Series, Span, Timeline, element, escape, figure, number,
+    percent,
+};
+
 use super::{Contender, Page};
+use crate::report::PartitionFigures;
 
 /// Width of the latency plot, in multiples of the SLO.
 const LATENCY_OF_SLO: f64 = 2.0;
 /// Policies other than the best whose lanes are drawn.
 const OTHER_LANES: usize = 3;
+/// Upper bound on the devices that are drawn.
+const DEVICES_MAX: usize = 24;
 
 /// All plots that there is data for.
 pub(super) fn all(page: &Page<'_>) -> String {
@@ -191,16 +195,65 @@ pub(super) fn gpulets(page: &Page<'_>) -> String {
     of_the_best(page, "Devices and their gpulets", |contender| {
         let models: Vec<&str> = contender.report.models.iter().map(|model| model.name.as_str()).collect();
         let figures = contender.report.partition.as_ref()?;
-        Some((gpulets::draw(figures, &models)?, gpulets::caption(figures)))
+        Some((element(&devices(figures, models)?), devices_caption(figures)))
     })
+}
+
+/// The gpulets of a run on their devices; `None` without gpulets.
+fn devices<'a>(figures: &'a PartitionFigures, models: Vec<&'a str>) -> Option<Gpulets<'a>> {
+    let mut rows: BTreeMap<&str, DeviceRow<'a>> = BTreeMap::new();
+    for span in &figures.gpulets {
+        let row = rows.entry(&span.device).or_default();
+        row.name = &span.device;
+        row.units = row.units.max(span.first_unit.saturating_add(span.units));
+        let place =
+            |name: &String| models.iter().position(|model| *model == name.as_str()).unwrap_or(models.len());
+        row.spans.push(Span {
+            first: span.first_unit,
+            units: span.units,
+            from: span.from_s,
+            to: span.to_s,
+            models: span.models.iter().map(place).collect(),
+        });
+    }
+    let title = match rows.len().checked_sub(DEVICES_MAX) {
+        Some(more @ 1..) => format!("Gpulets in force, over time; {more} more devices are not drawn"),
+        _ => "Gpulets in force, over time".to_owned(),
+    };
+    let devices: Vec<DeviceRow<'a>> = rows.into_values().take(DEVICES_MAX).collect();
+    (!devices.is_empty()).then_some(Gpulets { title, devices, models })
+}
+
+fn devices_caption(figures: &PartitionFigures) -> String {
+    let mut text = format!(
+        "A box is a gpulet; its height is its share of the device. The models of a striped box run one after \
+         another. {} of {} devices at most, {} on average ({} device-hours), {} tables in force.",
+        figures.devices_most,
+        figures.devices,
+        number(figures.devices_mean),
+        number(figures.device_seconds / 3_600.0),
+        figures.changes
+    );
+    if figures.share_least < 1.0 {
+        let _ = write!(
+            text,
+            " The devices were too few at times: plans were for {} % of what was wanted at least.",
+            number(100.0 * figures.share_least)
+        );
+    }
+    text
 }
 
 /// Batches on lanes in a short window, of the best policy and, folded away, of a few others.
 pub(super) fn lanes(page: &Page<'_>) -> String {
     of_the_best(page, "Lanes, for a moment", |contender| {
         let spans = contender.report.lane_timeline.iter();
-        let bars: Vec<Bar<'_>> = spans.filter_map(|span| bar(contender, span)).collect();
-        let picture = timeline::draw(&format!("Lanes under {}", contender.name), &bars)?;
+        let batches: Vec<Batch<'_>> = spans.filter_map(|span| batch(contender, span)).collect();
+        if batches.is_empty() {
+            return None;
+        }
+        let title = format!("Lanes under {}", contender.name);
+        let picture = element(&Timeline { title, batches });
         let words = "A box is a batch, as wide as it took; gaps are idle time. From the middle of the run.";
         Some((picture, format!("{words}{}", lost(contender))))
     })
@@ -228,10 +281,10 @@ fn of_the_best<'a>(
     text
 }
 
-fn bar<'a>(contender: &Contender<'a>, span: &crate::report::Span) -> Option<Bar<'a>> {
+fn batch<'a>(contender: &Contender<'a>, span: &crate::report::Span) -> Option<Batch<'a>> {
     let model = usize::try_from(span.model).ok()?;
     let name = contender.report.models.get(model)?.name.as_str();
-    Some(Bar {
+    Some(Batch {
         lane: span.lane,
         model: name,
         colour: model,

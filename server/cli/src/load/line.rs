@@ -1,8 +1,8 @@
 //! Progress line of a run: rate, p99 against the SLO, rejected requests.
 
+use charts::number;
 use indicatif::ProgressBar;
 use loadtest::Live;
-use sim::page::number;
 
 use crate::progress;
 

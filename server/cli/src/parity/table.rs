@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use charts::{number, percent};
 use node::output;
 use serde::Serialize;
-use sim::page::{number, percent};
 use workload::Workload;
 
 /// The goals, as relative differences.

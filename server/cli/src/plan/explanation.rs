@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use charts::number;
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::Workload;
-use sim::page::number;
 
 use super::explain::{Attempt, Binding, Explained};
 use super::format;

@@ -1,7 +1,7 @@
 //! Shares, times and growth as people read them.
 
+use charts::number;
 use gpulet_core::plan::Gpulet;
-use sim::page::number;
 
 /// `1 device`, `2 devices`.
 pub fn counted(count: usize, what: &str) -> String {

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use charts::number;
 use gpulet_core::placement::{Infeasible, Remedy, Shortage};
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::{Device, Problem};
 use gpulet_core::profile::Source;
 use gpulet_core::validate::SlotPrediction;
 use node::output;
-use sim::page::number;
 
 use super::format;
 use super::reading::PlanQuery;

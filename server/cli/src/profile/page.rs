@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use sim::page::{COLOURS, Plot, Series, document, escape, figure, paragraph, plain, table};
+use charts::{COLOURS, Note, Plot, Series, document, escape, figure, notes, paragraph, plain, table};
 
 use super::bench::cores_words;
 use super::report::{CONTENTION_HEADER, CellReport, HEADER, ModelReport, Report};
@@ -19,8 +19,15 @@ pub fn page(answer: &Report) -> String {
             escape(&model.best())
         );
     }
-    let failed = answer.failed.iter().map(|failure| format!("{}: {}", failure.model, failure.reason));
-    body.extend(answer.notes.iter().cloned().chain(failed).map(|note| paragraph("note", &note)));
+    let note = |kind: &str, about: &str, text: &str| Note {
+        kind: kind.to_owned(),
+        about: about.to_owned(),
+        text: text.to_owned(),
+    };
+    let failed =
+        answer.failed.iter().map(|failure| note("What was not measured", &failure.model, &failure.reason));
+    let told = answer.notes.iter().map(|text| note("Notes", "", text));
+    body.push_str(&notes(&failed.chain(told).collect::<Vec<_>>()));
     if answer.models.len() > 1 {
         body.push_str(&figure(
             "What batches and cores gain",
@@ -43,7 +50,7 @@ pub fn page(answer: &Report) -> String {
     }
     let mut list = |title: &str, header: &[&str], rows: Vec<Vec<String>>| {
         if !rows.is_empty() {
-            let _ = write!(body, "<h2>{title}</h2>\n{}", table(header, rows.into_iter().map(plain)));
+            let _ = write!(body, "<h2>{title}</h2>\n{}", table(title, header, rows.into_iter().map(plain)));
         }
     };
     list("All cells", &HEADER, answer.rows());

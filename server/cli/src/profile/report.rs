@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
+use charts::{number, percent};
 use gpulet_core::profile::{
     ArenaLine, Cell, ContentionLine, Header, Line, Profile, Utilisation, UtilisationLine, listed_shapes,
 };
 use node::output;
 use serde::Serialize;
-use sim::page::{number, percent};
 
 use super::bench::{Findings, cores_words};
 use super::contention::word;

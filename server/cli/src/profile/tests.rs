@@ -313,7 +313,7 @@ fn the_page_and_the_plot_show_every_model() {
     for part in [
         "steady: rows per second",
         "alone: time of a batch",
-        "<td>steady</td>",
+        "<th scope=\"row\">steady</th>",
         "What batches and cores gain",
     ] {
         assert!(page.contains(part), "{part}");

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use charts::{Plot, Reference, Series};
 use node::environment::Environment;
 use node::output;
-use sim::page::{Plot, Reference, Series};
 use workload::Workload;
 
 use super::arguments::{self, ArenaArgs};

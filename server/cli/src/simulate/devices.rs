@@ -1,7 +1,7 @@
 //! Table of the devices that runs used, and when their number changed.
 
+use charts::{number, percent};
 use node::output;
-use sim::page::{number, percent};
 use sim::report::PartitionFigures;
 
 use super::study::Study;

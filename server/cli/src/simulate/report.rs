@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use charts::{Note, number, percent};
 use node::output;
 use serde::Serialize;
-use sim::page::{number, percent};
 use sim::report::TenantFigures;
 use sim::{Capacity, Estimate, Report};
 use workload::Extent;
@@ -37,9 +37,14 @@ pub fn text(study: &Study) -> String {
     }
     let _ = writeln!(text, "\n{}", bound(study));
     for note in &study.notes {
-        let _ = writeln!(text, "note: {note}");
+        let _ = writeln!(text, "note: {}", note_line(note));
     }
     text
+}
+
+/// A note in one line.
+pub fn note_line(note: &Note) -> String {
+    if note.about.is_empty() { note.text.clone() } else { format!("{}: {}", note.about, note.text) }
 }
 
 /// One line about the workload.
@@ -229,7 +234,7 @@ struct Answer<'a> {
     lanes: u32,
     models: usize,
     bound: &'a sim::Bound,
-    notes: &'a [String],
+    notes: Vec<String>,
     policies: Vec<Line<'a>>,
 }
 
@@ -288,7 +293,7 @@ pub fn json(study: &Study) -> Result<String, serde_json::Error> {
         lanes: study.workload.lanes.count,
         models: study.workload.models.len(),
         bound: &study.bound,
-        notes: &study.notes,
+        notes: study.notes.iter().map(note_line).collect(),
         policies: study.standings.iter().map(Line::from).collect(),
     })
 }

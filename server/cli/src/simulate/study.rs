@@ -1,8 +1,6 @@
 //! Runs a study of a workload: policies, rates, capacities, and the bound.
 
-use std::collections::BTreeMap;
-
-use sim::page::percent;
+use charts::{Note, percent};
 use sim::{Bound, Capacity, Estimate, Report, Search, Setup, SimError};
 use workload::Workload;
 
@@ -60,6 +58,14 @@ impl Standing {
         self.reports.first()
     }
 
+    /// Order before goodput: with devices, the policies that keep their objectives by the cost of their devices, then
+    /// the others.
+    fn rank(&self) -> f64 {
+        let costs = self.reports.iter().map(|run| run.partition.as_ref().map(|figures| figures.cost_seconds));
+        let costs: Vec<f64> = costs.map(Option::unwrap_or_default).collect();
+        if self.attainment.mean >= sim::page::KEPT { Estimate::of(&costs).mean } else { f64::INFINITY }
+    }
+
     /// Whether the goodput does not differ significantly: the 95 % confidence interval of the difference, seed by seed,
     /// contains zero. With the same seed, both policies receive the same requests.
     pub fn ties(&self, other: &Self) -> bool {
@@ -75,12 +81,13 @@ impl Standing {
 pub struct Study {
     pub workload: Workload,
     pub seeds: Vec<u64>,
-    /// Policies by goodput, then in the order of the command line.
+    /// Policies by goodput, then in the order of the command line. With devices, those that keep their objectives come
+    /// first, by the cost of their devices.
     pub standings: Vec<Standing>,
     /// Upper bound for every policy; rates are means over the seeds.
     pub bound: Bound,
     /// Notes on the reliability of the figures.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 enum Job<'a> {
@@ -108,16 +115,17 @@ pub fn run(query: &Query<'_>, bar: &Bar) -> Result<Study, SimError> {
         }
     })?;
     let mut standings = assemble(query, &seeds, found);
-    standings.sort_by(|a, b| b.goodput.mean.total_cmp(&a.goodput.mean));
+    standings.sort_by(|a, b| a.rank().total_cmp(&b.rank()).then(b.goodput.mean.total_cmp(&a.goodput.mean)));
     let mut notes = notes(&standings);
     for standing in &standings {
         notes.extend(standing.first().map(|run| device_notes(&standing.label, run)).unwrap_or_default());
     }
     if let Some(partition) = &query.workload.partition {
         let slow = partition.devices.iter().any(|devices| devices.section.interference.is_some());
-        let interference =
-            if slow { "" } else { "co-located gpulets are assumed not to slow each other down, and " };
-        notes.push(format!("{interference}planning is assumed to take no time"));
+        if !slow {
+            notes.push(note(ASSUMPTIONS, "", "co-located gpulets do not slow each other down".to_owned()));
+        }
+        notes.push(note(ASSUMPTIONS, "", "planning takes no time".to_owned()));
     }
     let bound = bound(query.workload, &seeds)?;
     Ok(Study { workload: query.workload.clone(), bound, seeds, standings, notes })
@@ -194,54 +202,61 @@ fn sweep(reports: &[Report], others: &[Report]) -> Vec<(f64, f64)> {
     points
 }
 
+/// Kind of the notes on what the simulation leaves out.
+const ASSUMPTIONS: &str = "Assumptions";
+
+fn note(kind: &str, about: &str, text: String) -> Note {
+    Note { kind: kind.to_owned(), about: about.to_owned(), text }
+}
+
 /// Notes on stopped runs and on searches without result.
-fn notes(standings: &[Standing]) -> Vec<String> {
-    let mut notes: BTreeMap<usize, String> = BTreeMap::new();
-    for (place, standing) in standings.iter().enumerate() {
+fn notes(standings: &[Standing]) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for standing in standings {
         let stopped = standing.reports.iter().find_map(|run| run.stopped.map(|stopped| (run.seed, stopped)));
         if let Some((seed, stopped)) = stopped {
-            notes.insert(
-                2 * place,
+            notes.push(note(
+                "Runs that were stopped at their bound",
+                &standing.label,
                 format!(
-                    "{} was stopped at its bound of {} events, after {:.1} s of virtual time (seed {seed}): figures are of what was run until then; --max-events allows more",
-                    standing.label, stopped.max_events, stopped.at_s
+                    "stopped at its bound of {} events, after {:.1} s of virtual time (seed {seed}): figures are of what was run until then; --max-events allows more",
+                    stopped.max_events, stopped.at_s
                 ),
-            );
+            ));
         }
         if let Some(capacity) = standing.capacity.as_ref().filter(|capacity| !capacity.settled) {
-            let trials = capacity.trials.len();
-            notes.insert(
-                2 * place + 1,
-                format!("the capacity of {} was not settled in {trials} trials", standing.label),
-            );
+            let text = format!("the capacity was not settled in {} trials", capacity.trials.len());
+            notes.push(note("Capacities that were not settled", &standing.label, text));
         }
     }
-    notes.into_values().collect()
+    notes
 }
 
 /// Notes on the devices of a run.
-fn device_notes(label: &str, run: &Report) -> Vec<String> {
+fn device_notes(label: &str, run: &Report) -> Vec<Note> {
     let Some(figures) = &run.partition else { return Vec::new() };
     let mut notes = Vec::new();
     if figures.share_least < 1.0 {
-        notes.push(format!(
-            "{label}: the {} devices were too few at times: plans covered as little as {} of the wanted rates",
+        let text = format!(
+            "the {} devices were too few at times: plans covered as little as {} of the wanted rates",
             figures.devices,
             percent(figures.share_least)
-        ));
+        );
+        notes.push(note("Too few devices", label, text));
     }
     for known in &figures.interference {
         let (Some(error), Some(none)) = (known.error, known.error_uncorrected) else { continue };
         if none.mean_pct >= INTERFERENCE_REPORTED {
-            notes.push(format!(
-                "{label}: batch times under contention on `{}` were predicted with a mean error of {:.1} % ({:.1} % at the 90th \
+            let text = format!(
+                "batch times under contention on `{}` were predicted with a mean error of {:.1} % ({:.1} % at the 90th \
                  percentile); {:.1} % ({:.1} %) without a model of interference",
                 known.device_type, error.mean_pct, error.p90_pct, none.mean_pct, none.p90_pct
-            ));
+            );
+            notes.push(note("Predictions under contention", label, text));
         }
     }
     if let Some(problem) = &figures.problem {
-        notes.push(format!("{label}: a plan was not applied: {problem}"));
+        notes.push(note("Plans that were not applied", label, format!("a plan was not applied: {problem}")));
     }
     notes
 }

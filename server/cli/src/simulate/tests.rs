@@ -169,7 +169,7 @@ fn standings_tie_unless_every_seed_says_otherwise() {
 fn a_run_stopped_at_its_limit_says_where() {
     let study = Bench::new(SMALL).study(&["--max-events", "300"]).unwrap();
     let text = report::text(&study);
-    assert!(text.contains("note: deadline was stopped at its bound of 300 events, after 0."), "{text}");
+    assert!(text.contains("note: deadline: stopped at its bound of 300 events, after 0."), "{text}");
 }
 
 #[test]

@@ -5,12 +5,12 @@ use std::fs;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use charts::{number, percent};
 use node::environment::Environment;
 use node::output;
 use router_core::batch::{BatchOptions, Policy};
 use serde::Serialize;
 use sim::league::{Defeat, Draw, Entry, League};
-use sim::page::{number, percent};
 use sim::{Setup, SimError, Simulation};
 use workload::random;
 

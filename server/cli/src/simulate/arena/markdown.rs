@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
+use charts::{number, percent};
 use node::output;
 use router_core::batch::Policy;
 use sim::Capacity;
-use sim::page::{number, percent};
 
 use super::burst;
 use super::{Contest, base};
 use crate::simulate::DEFAULT_POLICY;
-use crate::simulate::report::{bound_words, dash, headline, with_margin};
+use crate::simulate::report::{bound_words, dash, headline, note_line, with_margin};
 use crate::simulate::study::Standing;
 
 /// The whole page. Its plots are in `folder` next to it.
@@ -137,7 +137,7 @@ fn section(contest: &Contest, folder: &str) -> String {
     }
     let _ = write!(text, "\n\n{}\n", table(contest));
     let _ = writeln!(text, "Ranking: {}.\n", order(contest));
-    for note in &study.notes {
+    for note in study.notes.iter().map(note_line) {
         let _ = writeln!(text, "Note: {note}.\n");
     }
     let _ = writeln!(text, "![{name}: attainment against offered rate]({folder}/{name}.svg)");

@@ -1,6 +1,6 @@
 //! Ranges of plots: from data to round numbers, from values to pixels.
 
-use super::markup::number;
+use crate::markup::number;
 
 /// Ticks that an axis aims at.
 const TICKS: f64 = 6.0;

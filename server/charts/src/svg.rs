@@ -2,29 +2,19 @@
 
 use std::fmt::Write as _;
 
-use super::markup::escape;
+use crate::layout::Layout;
+use crate::markup::escape;
 
-/// Distance between two lines of keys.
-pub const KEY_STEP: f64 = 20.0;
+/// Distance between two lines of keys or of wrapped text.
+pub(crate) const LINE: f64 = 17.0;
+/// Width of a letter of a title.
+const TITLE_LETTER: f64 = 9.0;
 
-/// A drawing in the style of plots. The methods append elements.
-#[derive(Debug)]
+/// The elements of a drawing. The methods append elements.
+#[derive(Debug, Default)]
 pub struct Svg(String);
 
 impl Svg {
-    /// Starts a drawing with a title, in a page that has the style sheet of plots, or with its own `style` as a file.
-    pub fn new(title: &str, width: f64, height: f64, style: Option<&str>) -> Self {
-        let style = style.map_or_else(String::new, |style| {
-            let paper = "<rect class=\"paper\" x=\"-8\" y=\"-4\" width=\"100%\" height=\"100%\"/>";
-            format!("<style>\n{style}</style>\n{paper}\n")
-        });
-        let (title, width, height) = (escape(title), width + 16.0, height + 8.0);
-        Self(format!(
-            "<svg class=\"plot\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 -4 {width} {height}\" role=\"img\" \
-             aria-label=\"{title}\">\n{style}<text class=\"title\" x=\"0\" y=\"18\">{title}</text>\n"
-        ))
-    }
-
     /// Appends markup as it is.
     pub fn raw(&mut self, markup: &str) -> &mut Self {
         self.0.push_str(markup);
@@ -92,25 +82,50 @@ impl Svg {
         self.path("frame", &points).text("", "middle", x, bottom + 18.0, value).line();
     }
 
-    /// Keys: the colour and name of each, in lines of `in_line` keys.
-    pub fn keys<'a>(
+    /// Words in lines of a width, one below the other; returns the height of all lines.
+    pub fn wrapped(
         &mut self,
-        keys: impl IntoIterator<Item = (usize, &'a str)>,
-        (left, top, column): (f64, f64, f64),
-        in_line: usize,
-    ) {
-        for (number, (colour, name)) in keys.into_iter().enumerate() {
-            let x = left + column * (number % in_line) as f64;
-            let y = top + KEY_STEP * (number / in_line) as f64;
-            let place = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"12\" height=\"12\" rx=\"2\"");
-            self.raw(&format!("<rect class=\"f{colour}\" {place}/>"));
-            self.text("key", "", x + 18.0, y + 10.0, name).line();
+        layout: &Layout,
+        class: &str,
+        anchor: &str,
+        (x, y): (f64, f64),
+        width: f64,
+        words: &str,
+    ) -> f64 {
+        let lines = layout.wrapped(words, width);
+        for (number, line) in lines.iter().enumerate() {
+            self.text(class, anchor, x, y + LINE * number as f64, line).line();
         }
+        LINE * lines.len() as f64
     }
 
-    /// The whole element.
-    pub fn finish(mut self) -> String {
-        self.raw("</svg>\n");
-        self.0
+    /// The whole element, with its title and description. A title that is wider than the drawing has several lines.
+    pub(crate) fn finish(
+        self,
+        (title, description): (&str, &str),
+        layout: &Layout,
+        height: f64,
+        style: Option<&str>,
+    ) -> String {
+        let lines = Layout { letter: TITLE_LETTER, ..*layout }.wrapped(title, layout.width);
+        let above = 19.0 * lines.len().saturating_sub(1) as f64;
+        let (top, width, height) = (-4.0 - above, layout.width + 16.0, height + 8.0 + above);
+        let (title, description) = (escape(title), escape(description));
+        let class = if layout.narrow { "narrow" } else { "broad" };
+        let mut text = format!(
+            "<svg class=\"chart {class}\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"-8 {top} {width} {height:.0}\" \
+             role=\"img\" aria-label=\"{title}\">\n<title>{title}</title>\n<desc>{description}</desc>\n"
+        );
+        if let Some(style) = style {
+            let _ = write!(
+                text,
+                "<style>\n{style}</style>\n<rect class=\"paper\" x=\"-8\" y=\"{top}\" width=\"100%\" height=\"100%\"/>\n"
+            );
+        }
+        for (number, line) in lines.iter().enumerate() {
+            let y = 18.0 - above + 19.0 * number as f64;
+            let _ = writeln!(text, "<text class=\"title\" x=\"0\" y=\"{y}\">{}</text>", escape(line));
+        }
+        text + &self.0 + "</svg>\n"
     }
 }
