@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use node::activity::Activity;
 use node::metrics::FrontMetrics;
 use node::reason::{Reason, Refusal};
 use oip::{InferRequest, InferResponse, Limits, TensorData};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::budget::BodyBudget;
 use crate::classification;
@@ -53,6 +54,10 @@ pub struct Front {
     pub traces: Traces,
     /// Who is let in.
     pub gate: Gate,
+    /// What the server did lately.
+    pub activity: Activity,
+    /// One permit for each page that may follow it.
+    pub viewers: Arc<Semaphore>,
     leaving: AtomicBool,
     draining: AtomicBool,
     in_flight: AtomicUsize,
@@ -91,6 +96,8 @@ impl Front {
             ids: RequestIds::default(),
             traces,
             gate,
+            activity: Activity::default(),
+            viewers: Arc::new(Semaphore::new(crate::http::VIEWERS)),
             leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),

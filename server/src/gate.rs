@@ -23,6 +23,8 @@ pub enum Surface {
 pub enum Access {
     /// Probes, which have no credentials.
     Health,
+    /// Files of the dashboard, which hold no data.
+    Page,
     /// Facts about the server and its models.
     Metadata,
     /// Running a model, and registering memory for it.
@@ -41,7 +43,7 @@ impl Access {
     /// Whether it changes the server.
     pub fn changes(self) -> bool {
         match self {
-            Self::Health | Self::Metadata | Self::Inference | Self::View => false,
+            Self::Health | Self::Page | Self::Metadata | Self::Inference | Self::View => false,
             Self::ModelControl | Self::Change | Self::Operation => true,
         }
     }
@@ -51,7 +53,7 @@ impl Access {
         match self {
             Self::Health | Self::Metadata | Self::ModelControl | Self::Change => true,
             Self::Inference => surface == Surface::Inference,
-            Self::View | Self::Operation => surface == Surface::Admin,
+            Self::Page | Self::View | Self::Operation => surface == Surface::Admin,
         }
     }
 }
@@ -167,7 +169,7 @@ impl Gate {
 /// What a path needs of its caller.
 pub fn need(surface: Surface, access: Access, model_control: ModelControl) -> Need {
     match (access, surface) {
-        (Access::Health, _) => Need::Nothing,
+        (Access::Health | Access::Page, _) => Need::Nothing,
         (Access::Metadata, Surface::Inference) => Need::AnyRole,
         (Access::Metadata, Surface::Admin) | (Access::View, _) => Need::Role(Role::Read),
         (Access::Inference, _) => Need::Role(Role::Infer),
@@ -197,7 +199,7 @@ mod tests {
         {
             assert!(admit(false, Surface::Inference, access).unwrap(), "{access:?}");
         }
-        for access in [Access::View, Access::Operation] {
+        for access in [Access::Page, Access::View, Access::Operation] {
             assert!(admit(true, Surface::Inference, access).unwrap());
             let refusal = admit(false, Surface::Inference, access).unwrap_err();
             assert_eq!(refusal.reason, Reason::UnknownPath);

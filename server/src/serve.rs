@@ -16,6 +16,7 @@ use node::{Node, Startup, lanes, logs, metrics, output};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::banner::{self, Addresses, Schemes};
@@ -35,6 +36,8 @@ const CORES_PER_NETWORK_THREAD: usize = 2;
 /// Supervisors may send a signal to the process and to its group. A signal within this time of the first is that same one; a
 /// person takes longer to press Ctrl-C again.
 const REPEATED_SIGNAL: Duration = Duration::from_millis(100);
+/// How often the dashboard's figures are renewed.
+const ACTIVITY: Duration = Duration::from_secs(1);
 /// How long connections that are open after the grace period may still send what is written.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
@@ -349,6 +352,17 @@ fn listen(
         }
     });
     listeners.spawn(metrics.serve(Protocols::Http, limits, answer, stop.clone()));
+    let (stopped, watched) = (stop.clone(), Arc::clone(front));
+    listeners.spawn(async move {
+        let mut ticks = tokio::time::interval(ACTIVITY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            tokio::select! {
+                () = stopped.cancelled() => return,
+                _ = ticks.tick() => watched.activity.look(&watched.service.node).await,
+            }
+        }
+    });
     let (stopped, service) = (stop.clone(), Arc::clone(&front.service));
     listeners.spawn(async move {
         let mut ticks = tokio::time::interval(metrics::UPKEEP);

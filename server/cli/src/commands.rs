@@ -8,8 +8,8 @@ use node::environment::Environment;
 use node::output;
 
 use crate::arguments::{CheckArgs, DoctorArgs, ExplainArgs, ModelsArgs};
-use crate::key::{KEY_EXAMPLES, KeyArgs};
 use crate::health::{self, HEALTH_EXAMPLES, HealthArgs};
+use crate::key::{KEY_EXAMPLES, KeyArgs};
 use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
 use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
 use crate::plan::arguments::{PlanArgs, plan_examples};

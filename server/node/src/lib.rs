@@ -1,6 +1,7 @@
 //! Loads models and runs them on devices: catalog, control loop, supervision, devices, metrics and configuration. The
 //! server and the tools use it.
 
+pub mod activity;
 pub mod batching;
 pub mod bundled;
 pub mod catalog;

@@ -74,7 +74,7 @@ impl Failures {
 #[derive(Clone, Debug, Serialize)]
 pub struct LaneRow {
     /// Number of the lane.
-    lane: u32,
+    pub lane: u32,
     /// Share of the device that it runs on.
     #[serde(flatten)]
     share: Share,

@@ -66,6 +66,14 @@ impl Tenants {
         }
     }
 
+    /// Names by number.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<(u16, &str)> =
+            self.numbers.iter().map(|(name, tenant)| (tenant.number(), name.as_str())).collect();
+        names.sort_unstable();
+        names.into_iter().map(|(_, name)| name).collect()
+    }
+
     /// Weights by number, for the router.
     pub fn weights(&self) -> Vec<u32> {
         self.weights.clone()

@@ -6,6 +6,7 @@
 pub mod body;
 mod compression;
 mod config;
+mod dashboard;
 mod explain;
 mod generate;
 mod health;
@@ -46,6 +47,7 @@ use crate::{request_id, tenant};
 use response::Refused;
 
 pub use compression::offload;
+pub use dashboard::VIEWERS;
 pub use repository::{add_load_parameter, check_unload_parameters, wrong_parameter};
 pub use response::{HttpBody, REASON_HEADER};
 pub use routes::{ROUTES, Route};

@@ -11,7 +11,7 @@ use http::Method;
 
 use super::response::Refused;
 use super::{
-    config, explain, generate, health, lanes, metadata, partition, repository, settings, shapes,
+    config, dashboard, explain, generate, health, lanes, metadata, partition, repository, settings, shapes,
     shared_memory, statistics,
 };
 use super::{method_not_allowed, unknown_path};
@@ -120,6 +120,13 @@ routes! {
          files of the repository.";
     post ModelControl "/v2/repository/models/{model}/unload" => repository::unload,
         "Unloads a model after its requests in flight are answered.";
+    get Page "/" => dashboard::page, "The dashboard, a page for people. Its files are under `/dashboard/`.";
+    get Page "/dashboard/{file}" => dashboard::file, "A file of the dashboard.";
+    get View "/v2/activity" => dashboard::activity,
+        "What models, lanes and tenants did lately: rates, attainment, latencies, burn rates, queues, busy lanes.";
+    get View "/v2/activity/events" => dashboard::events, "The same each second, as sent events.";
+    get View "/v2/activity/timeline" => dashboard::timeline,
+        "Requests that ended in time, late and without an answer, and those that waited, by second, over the last hour.";
     get View "/v2/explain" => explain::list,
         "The last requests, newest first. Query: `model`, `outcome` (`in_time`, `late`, `refused`, `failed`, `cancelled`), `reason`, `limit`.";
     get View "/v2/explain/{id}" => explain::one,

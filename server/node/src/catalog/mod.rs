@@ -7,6 +7,7 @@
 mod activation;
 mod background;
 mod gauges;
+pub mod latencies;
 mod load;
 mod overrides;
 mod prepare;

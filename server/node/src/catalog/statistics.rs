@@ -9,6 +9,8 @@ use gpulet_core::control::Counts;
 use oip::proto::{InferBatchStatistics, InferStatistics, ModelStatistics, StatisticDuration};
 use router::Timing;
 
+use super::latencies::Latencies;
+
 #[derive(Default)]
 struct Sum {
     count: AtomicU64,
@@ -86,6 +88,8 @@ pub struct Statistics {
     executions: AtomicU64,
     last_ms: AtomicU64,
     late: AtomicU64,
+    /// Of answered requests.
+    pub latencies: Latencies,
     success: Sum,
     fail: Sum,
     queue: Sum,
@@ -112,6 +116,7 @@ impl Statistics {
             self.late.fetch_add(1, Relaxed);
         }
         self.success.add(total);
+        self.latencies.add(total);
         self.queue.add(timing.queue);
         self.input.add(timing.batch_wait);
         self.infer.add(timing.compute);
@@ -152,6 +157,7 @@ impl Statistics {
     /// Records a request that the response cache answered, after a look-up of `lookup`.
     pub fn answered_from_cache(&self, lookup: Duration, total: Duration) {
         self.success.add(total);
+        self.latencies.add(total);
         self.queue.add(Duration::ZERO);
         self.cache_hit.add(lookup);
     }

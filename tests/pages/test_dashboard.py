@@ -1,0 +1,138 @@
+"""The dashboard of a running server in a real Chromium: live figures, explanations, actions, and keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fixtures.client import get
+from fixtures.synthetic import echo
+from fixtures.tessera import Tessera
+from fixtures.traffic import Clients
+from fixtures.wait import until
+
+from pages.chromium import Chromium
+
+MEASURE = (Path(__file__).parent / "measure.js").read_text()
+WIDTHS = (390, 1024, 1920)
+SIZE, CONTRAST = 10.0, 4.5
+LOOKS = "Number(document.documentElement.dataset.looks ?? 0)"
+# `slow` is asked for far more than its objective allows, so some of its requests are refused.
+CONFIG = """
+[lanes]
+cores = [[0], [1]]
+[partition]
+live = true
+period = "200ms"
+bake_time = "300ms"
+[models.quick]
+slo = "200ms"
+[models.slow]
+slo = "60ms"
+[tenants.search]
+weight = 3
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tessera]:
+    repository = tmp_path_factory.mktemp("dashboard")
+    echo(2_000, 1_000, max_batch=8).place(repository, "quick")
+    echo(20_000, 9_000, max_batch=4).place(repository, "slow")
+    with Tessera(repository, CONFIG) as running:
+        running.wait_ready()
+        # Unanswered requests are what the page is for.
+        with Clients(running, {"quick": 3, "slow": 24}, timeout=60_000):
+            yield running
+
+
+def shown(browser: Chromium, what: str, holds: Callable[[object], bool], told: str) -> object:
+    """Waits until the page shows something."""
+    until(lambda: holds(browser.evaluate(what)), lambda: f"{told}, the page has {browser.evaluate(what)!r}; {browser.errors}")
+    return browser.evaluate(what)
+
+
+def text_of(place: str) -> str:
+    return f"document.querySelector({json.dumps(place)}).textContent"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_shows_the_server_live_and_can_be_read(
+    browser: Chromium, server: Tessera, pictures: Path, width: int, scheme: str
+) -> None:
+    address = f"http://{server.announced['admin']}/"
+    browser.open(address, width, scheme)
+    shown(browser, LOOKS, lambda looks: looks >= 3, "three looks arrive")
+    shown(browser, text_of("#log"), lambda words: "refused" in str(words) or "late" in str(words), "a request that missed")
+    shown(browser, "document.querySelectorAll('#chart rect').length", lambda count: count > 0, "the timeline has seconds")
+    browser.screenshot(pictures / f"dashboard-{width}-{scheme}.png")
+    models = str(browser.evaluate(text_of("#models")))
+    assert models.index("slow") < models.index("quick"), "the model that misses its objective is first"
+    assert "1 of 2 models miss their objective: slow" in str(browser.evaluate(text_of("#summary")))
+    assert browser.evaluate("document.querySelectorAll('.shares button').length") == len(get(f"{server.base_url}/v2/lanes"))
+    seen = browser.evaluate(MEASURE)
+    assert isinstance(seen, dict)
+    assert browser.errors == []
+    assert browser.requested and all(asked.startswith(address) or asked == "data:," for asked in browser.requested), browser.requested
+    assert seen["overflow"] <= 0
+    assert seen["outside"] == []
+    assert [text for text in seen["texts"] if text["size"] < SIZE] == []
+    assert [text for text in seen["texts"] if text["contrast"] < CONTRAST] == []
+    assert seen["tables"] == 0 and seen["headings"] >= 7
+    assert all(drawing["name"] for drawing in seen["drawings"])
+
+
+def test_a_missed_request_is_explained(browser: Chromium, server: Tessera, pictures: Path) -> None:
+    browser.open(f"http://{server.announced['admin']}/", 1024, "light")
+    shown(browser, "document.querySelectorAll('#log button').length", lambda count: count > 0, "a request to choose")
+    browser.evaluate("document.querySelector('#log button').click()")
+    words = str(shown(browser, text_of("#explanation"), lambda words: "outcome" in str(words), "the explanation"))
+    browser.screenshot(pictures / "dashboard-explanation.png")
+    assert "model" in words and "slow" in words and "objective" in words and "60 ms" in words
+    assert browser.evaluate("document.getElementById('explain').open") is True
+
+
+def test_an_action_needs_a_confirmation_and_is_carried_out(browser: Chromium, server: Tessera) -> None:
+    frozen = lambda: get(f"{server.base_url}/v2/partition")["frozen"]  # noqa: E731
+    browser.open(f"http://{server.announced['admin']}/", 1024, "light")
+    shown(browser, "document.getElementById('partition-actions').hidden", lambda hidden: hidden is False, "actions on gpulets")
+    for action, wanted in (("freeze", True), ("thaw", False)):
+        browser.evaluate(f"document.querySelector('[data-action={action}]').click()")
+        browser.evaluate("document.querySelector('#confirm button[value=no]').click()")
+        assert frozen() is not wanted, "a cancelled action does nothing"
+        browser.evaluate(f"document.querySelector('[data-action={action}]').click()")
+        browser.evaluate("document.querySelector('#confirm button[value=yes]').click()")
+        shown(browser, text_of("#action-result"), lambda words: f"Done: {action}" in str(words), "the result")
+        assert frozen() is wanted
+
+
+def test_the_page_asks_for_a_key_and_a_reader_may_not_change_anything(browser: Chromium, tmp_path: Path) -> None:
+    repository = tmp_path / "models"
+    echo(1_000).place(repository, "calc")
+    made = subprocess.run(
+        [os.environ["TESSERA_BIN"], "key", "new", "--json", "--role", "read"], capture_output=True, text=True, timeout=20, check=True
+    )
+    key = json.loads(made.stdout)
+    keys = tmp_path / "keys"
+    keys.write_text(key["line"])
+    with Tessera(repository, f'[identity]\nkeys = "{keys}"\n') as server:
+        server.wait_ready()
+        browser.open(f"http://{server.announced['admin']}/", 1024, "light")
+        shown(browser, "document.getElementById('key').open", lambda is_open: is_open is True, "the page asks for a key")
+        assert browser.evaluate(text_of("#models")) == "", "nothing is shown before"
+        for tried in ("wrong", key["key"]):
+            browser.evaluate(f"document.getElementById('key-text').value = {json.dumps(tried)}")
+            browser.evaluate("document.querySelector('#key button').click()")
+            if tried == "wrong":
+                shown(browser, text_of("#key-problem"), lambda words: words != "", "what is wrong with the key")
+        shown(browser, text_of("#models"), lambda words: "calc" in str(words), "the model")
+        browser.evaluate("document.getElementById('act-model').value = 'calc'")
+        browser.evaluate("document.querySelector('[data-action=unload]').click()")
+        browser.evaluate("document.querySelector('#confirm button[value=yes]').click()")
+        shown(browser, text_of("#action-result"), lambda words: "role" in str(words), "why it is refused")
+        assert browser.evaluate("sessionStorage.length") == 1 and browser.evaluate("localStorage.length") == 0
