@@ -330,12 +330,12 @@ mod tests {
              time = { alpha_us = 3000, beta_us = 2000 }",
         );
         let profile = profile_of(&files, "").unwrap();
-        let least: Vec<_> = profile
-            .iter()
-            .map(|(rows, _)| (*rows, Duration::from_micros(3000 + 2000 * u64::from(*rows))))
-            .collect();
-        assert_eq!(profile.len(), 3);
-        assert!(profile.iter().zip(&least).all(|(measured, least)| measured >= least), "{profile:?}");
+        assert_eq!(profile.iter().map(|(rows, _)| *rows).collect::<Vec<_>>(), [1, 2, 4]);
+        for (rows, time) in &profile {
+            // Time that the thread waited for a core does not count, though the model's time went on meanwhile.
+            let least = Duration::from_micros(3000 + 2000 * u64::from(*rows)) * 4 / 5;
+            assert!(*time >= least, "{profile:?}");
+        }
     }
 
     #[test]

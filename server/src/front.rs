@@ -23,6 +23,9 @@ use crate::trace::{Trace, Traces};
 /// Server name in metadata.
 pub const SERVER_NAME: &str = "tessera";
 
+/// Pages that may follow the server at once.
+pub const VIEWERS: usize = 32;
+
 /// Bounds of the front end, from `[limits]`.
 #[derive(Clone, Copy, Debug)]
 pub struct FrontLimits {
@@ -97,7 +100,7 @@ impl Front {
             traces,
             gate,
             activity: Activity::default(),
-            viewers: Arc::new(Semaphore::new(crate::http::VIEWERS)),
+            viewers: Arc::new(Semaphore::new(VIEWERS)),
             leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),

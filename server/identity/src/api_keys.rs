@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::key_generation::PREFIX;
 use crate::{Caller, check_name};
 
 /// Keys of a file.
@@ -18,6 +17,9 @@ const EXPECTED: &str = "expected `SHA256 ROLE TENANT [NAME]`";
 
 /// SHA-256 of a credential.
 pub type Hash = [u8; 32];
+
+/// First letters of a new key, by which people and scanners for leaked secrets recognise one.
+pub const PREFIX: &str = "tsk_";
 
 /// SHA-256 of a credential as it is sent.
 pub fn hash(credential: &[u8]) -> Hash {

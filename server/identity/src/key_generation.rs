@@ -3,10 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::api_keys::hash;
+use crate::api_keys::{PREFIX, hash};
 
-/// First letters of a new key, by which people and scanners for leaked secrets recognise one.
-pub const PREFIX: &str = "tsk_";
 /// Random bytes of a key. They are as hard to guess as its hash, so the hash needs no salt and no slow function.
 const RANDOM_BYTES: usize = 32;
 

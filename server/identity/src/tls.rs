@@ -10,8 +10,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
+use crate::credential_file::{File, Mistake};
 use crate::settings::ClientCertificates;
-use crate::store::{File, Mistake};
 use crate::{Caller, certificate, check_name};
 
 /// Which protocols a listener offers in the handshake.

@@ -17,10 +17,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::response::{self, JSON, Refused};
-use crate::front::Front;
-
-/// Pages that may follow the server at once.
-pub const VIEWERS: usize = 32;
+use crate::front::{Front, VIEWERS};
 
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 /// Nothing from elsewhere, nothing inline, and no frame around it.

@@ -47,7 +47,6 @@ use crate::{request_id, tenant};
 use response::Refused;
 
 pub use compression::offload;
-pub use dashboard::VIEWERS;
 pub use repository::{add_load_parameter, check_unload_parameters, wrong_parameter};
 pub use response::{HttpBody, REASON_HEADER};
 pub use routes::{ROUTES, Route};

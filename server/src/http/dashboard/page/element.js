@@ -38,5 +38,5 @@ export function short(value) {
 }
 
 export const ms = (value) => (value === null || value === undefined ? "–" : `${short(value)} ms`);
-export const percent = (part) => (part === null || part === undefined ? "–" : `${(100 * part).toFixed(part > 0.999 && part < 1 ? 2 : 1)} %`);
+export const percent = (part) => (part === null || part === undefined ? "–" : `${(100 * part).toFixed(part > 0.999 && part < 0.9999 ? 2 : 1)} %`);
 export const byId = (id) => document.getElementById(id);

@@ -2,16 +2,17 @@
 import { byId, element, ms } from "./element.js";
 import { call } from "./server.js";
 
+const SHOWN = 15;
 const NOT_IN_TIME = ["refused", "late", "failed"];
 const KIND = { in_time: "good", late: "late", refused: "bad", failed: "bad", cancelled: "soft" };
 
 export async function latest() {
-  const query = new URLSearchParams({ limit: "30" });
+  const query = new URLSearchParams({ limit: String(SHOWN) });
   if (byId("of-model").value) query.set("model", byId("of-model").value);
   const chosen = byId("of-outcome").value;
   const outcomes = chosen ? [chosen] : NOT_IN_TIME;
   const found = await Promise.all(outcomes.map((outcome) => call(`/v2/explain?${query}&outcome=${outcome}`)));
-  const requests = found.flatMap((one) => one.requests).sort((a, b) => b.arrived.localeCompare(a.arrived)).slice(0, 30);
+  const requests = found.flatMap((one) => one.requests).sort((a, b) => b.arrived.localeCompare(a.arrived)).slice(0, SHOWN);
   const focused = document.activeElement?.dataset?.id;
   byId("log").replaceChildren(...(requests.length > 0 ? requests.map(row) : [element("tr", {}, element("td", { colspan: "7", class: "soft" }, "none"))]));
   if (focused) byId("log").querySelector(`[data-id="${CSS.escape(focused)}"]`)?.focus();
