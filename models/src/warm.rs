@@ -332,7 +332,7 @@ mod tests {
         let profile = profile_of(&files, "").unwrap();
         assert_eq!(profile.iter().map(|(rows, _)| *rows).collect::<Vec<_>>(), [1, 2, 4]);
         for (rows, time) in &profile {
-            // Time that the thread waited for a core does not count, though the model's time went on meanwhile.
+            // Time that the thread waited for a core does not count, while the time of the model goes on.
             let least = Duration::from_micros(3000 + 2000 * u64::from(*rows)) * 4 / 5;
             assert!(*time >= least, "{profile:?}");
         }

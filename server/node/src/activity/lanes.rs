@@ -51,7 +51,7 @@ impl LaneUse {
         shares.into_iter().flatten().map(|(name, share)| (name.clone(), share.min(1.0))).collect()
     }
 
-    /// Forgets lanes that are gone.
+    /// Forgets lanes that do not exist any more.
     pub fn keep(&mut self, exists: impl Fn(u32) -> bool) {
         self.shares.retain(|lane, _| exists(*lane));
     }
