@@ -115,7 +115,7 @@ impl Gate {
         headers: &HeaderMap,
         certificate: Option<&CertificateCaller>,
     ) -> Result<Option<Caller>, Refusal> {
-        let served_too = self.one_surface && surface == Surface::Inference;
+        let served_too = self.one_surface && surface == Surface::Inference && access != Access::Page;
         if !access.is_served_by(surface) && !served_too {
             return Err(Refusal::new(
                 Reason::UnknownPath,
@@ -199,12 +199,14 @@ mod tests {
         {
             assert!(admit(false, Surface::Inference, access).unwrap(), "{access:?}");
         }
-        for access in [Access::Page, Access::View, Access::Operation] {
+        for access in [Access::View, Access::Operation] {
             assert!(admit(true, Surface::Inference, access).unwrap());
             let refusal = admit(false, Surface::Inference, access).unwrap_err();
             assert_eq!(refusal.reason, Reason::UnknownPath);
             assert!(admit(false, Surface::Admin, access).unwrap());
         }
+        assert!(admit(false, Surface::Admin, Access::Page).unwrap());
+        assert_eq!(admit(true, Surface::Inference, Access::Page).unwrap_err().reason, Reason::UnknownPath);
         assert_eq!(admit(true, Surface::Admin, Access::Inference).unwrap_err().reason, Reason::UnknownPath);
     }
 

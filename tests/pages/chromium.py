@@ -20,7 +20,7 @@ FLAGS = [
 
 
 class Chromium:
-    """A browser with one tab. Use it as a context manager."""
+    """A browser in which each page has its own tab. Use it as a context manager."""
 
     def __init__(self, program: str) -> None:
         self.profile = tempfile.TemporaryDirectory(prefix="pages-", ignore_cleanup_errors=True)
@@ -39,14 +39,9 @@ class Chromium:
         # What the page said on the console, exceptions included, and every address that it requested.
         self.errors: list[str] = []
         self.requested: list[str] = []
+        self.session: str | None = None
+        self.tab: str | None = None
         threading.Thread(target=self._listen, daemon=True).start()
-        tab = next(target for target in self.call("Target.getTargets")["targetInfos"] if target["type"] == "page")
-        attach = {"targetId": tab["targetId"], "flatten": True}
-        self.session = self.call("Target.attachToTarget", **attach)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-
-    session: str | None = None
 
     def __enter__(self) -> Chromium:
         return self
@@ -70,6 +65,9 @@ class Chromium:
         message = self.messages.get(timeout=SECONDS)
         if message is None:
             raise RuntimeError(f"the browser ended with {self.process.wait(SECONDS)}")
+        # The tab of an earlier page may still report.
+        if message.get("sessionId") != self.session:
+            return message
         method, told = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":
             self.errors.append(told["exceptionDetails"]["text"])
@@ -94,8 +92,18 @@ class Chromium:
             raise RuntimeError(f"{method}: {message['error']}")
         return message["result"]
 
+    def _new_tab(self) -> None:
+        before, self.session = self.tab, None
+        self.tab = self.call("Target.createTarget", url="about:blank")["targetId"]
+        if before is not None:
+            self.call("Target.closeTarget", targetId=before)
+        self.session = self.call("Target.attachToTarget", targetId=self.tab, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
     def open(self, url: str, width: int, scheme: str) -> None:
-        """Loads a page in a window of `width` pixels and a `light` or `dark` scheme, and waits until it is complete."""
+        """Loads a page in a new tab of `width` pixels and a `light` or `dark` scheme, and waits until it is complete."""
+        self._new_tab()
         self.errors.clear()
         self.requested.clear()
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
@@ -104,7 +112,7 @@ class Chromium:
         told = self.call("Page.navigate", url=url)
         if "errorText" in told:
             raise RuntimeError(f"{url}: {told['errorText']}")
-        while self._next().get("method") != "Page.loadEventFired":
+        while (message := self._next()).get("method") != "Page.loadEventFired" or message.get("sessionId") != self.session:
             pass
 
     def evaluate(self, script: str) -> object:
