@@ -1,5 +1,6 @@
 //! Export to the collector, the same for every signal: a bounded queue, batches, attempts.
 
+mod backoff;
 mod client;
 mod codec;
 mod delivery;

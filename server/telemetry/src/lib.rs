@@ -1,7 +1,7 @@
 //! Telemetry of the server over OTLP, the protocol of OpenTelemetry: traces, metrics and logs, over gRPC or HTTP.
 //!
 //! Requests never wait for telemetry. A request that has ended is offered to the [`Exporter`], which decides whether it is
-//! kept ([`sampling`]) and puts it into a bounded queue. A task turns kept requests into spans and sends them in batches. If the
+//! kept ([`sampling`]) and puts it into a bounded queue. A task makes spans of the kept requests and sends them in batches. If the
 //! collector is slow or does not answer, the queue fills, and further spans are dropped and counted ([`Statistics`]).
 //!
 //! Spans are made from ended requests, and not recorded while a request runs, because the decision to keep a request depends on

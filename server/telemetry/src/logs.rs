@@ -152,7 +152,7 @@ impl Visit for Fields {
     }
 }
 
-/// Turns records into messages.
+/// Encodes records.
 #[derive(Debug)]
 pub(crate) struct Logs {
     pub(crate) resource: Resource,

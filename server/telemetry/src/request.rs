@@ -38,7 +38,7 @@ impl Outcome {
 pub enum Transport {
     /// HTTP with JSON or binary tensors.
     Http,
-    /// gRPC.
+    /// gRPC, one request a call or many in a stream.
     Grpc,
 }
 

@@ -72,7 +72,8 @@ const SEARCH_PERIOD: Duration = Duration::from_secs(60);
 /// Decides about one request after another.
 #[derive(Clone, Debug)]
 pub struct Sampler {
-    /// Largest low half of a trace id that is kept by [`Cause::Ratio`].
+    /// Largest low half of a trace id that is kept by [`Cause::Ratio`]. The samplers of OpenTelemetry compare the same half, so that
+    /// services with the same ratio keep the same traces.
     ratio: u64,
     limits: [RateLimit; Cause::ALL.len()],
     models: HashMap<Box<str>, Latencies>,

@@ -33,7 +33,7 @@ pub enum LogLevel {
     Info,
     /// Details for developers.
     Debug,
-    /// Everything.
+    /// Every event.
     Trace,
 }
 

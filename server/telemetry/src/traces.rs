@@ -60,7 +60,7 @@ impl Recorder {
     }
 }
 
-/// Turns kept requests into spans.
+/// Makes spans of kept requests.
 #[derive(Debug)]
 pub(crate) struct Traces {
     resource: Resource,

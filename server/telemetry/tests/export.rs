@@ -323,10 +323,43 @@ async fn the_certificate_of_the_collector_is_checked() {
         assert_eq!(collector.spans().await.len(), 4);
         let other = start("127.0.0.1");
         record(&other, &request(TraceContext::new(&ids)));
-        assert!(!other.flush(Duration::from_millis(300)).await);
-        let error = other.statistics().signal(SignalName::Traces).last_error().unwrap();
+        other.flush(Duration::ZERO).await;
+        let error = async {
+            loop {
+                if let Some(error) = other.statistics().signal(SignalName::Traces).last_error() {
+                    return error;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let error = tokio::time::timeout(TIMEOUT, error).await.unwrap();
         assert!(error.contains("certificate"), "{error}");
     }
+}
+
+#[tokio::test]
+#[ignore = "needs a collector: set OTLP_ENDPOINT, and OTLP_PROTOCOL to `http` unless it speaks gRPC"]
+async fn a_collector_of_others_accepts_spans() {
+    let protocol = match std::env::var("OTLP_PROTOCOL").as_deref() {
+        Ok("http") => Protocol::Http,
+        _ => Protocol::Grpc,
+    };
+    let ids = Arc::new(IdSource::seeded().unwrap());
+    let settings = settings(std::env::var("OTLP_ENDPOINT").unwrap(), protocol);
+    let exporter = Exporter::start(&settings, &resource(), Sources::new(Arc::clone(&ids))).unwrap();
+    let answered = request(TraceContext::new(&ids));
+    let message = "the queue is full".into();
+    let refused =
+        Request { outcome: Outcome::Refused, reason: Some("queue_full"), message, ..answered.clone() };
+    let refused =
+        Request { context: TraceContext::new(&ids), stages: Stages::default(), batch: None, ..refused };
+    for request in [answered, refused] {
+        record(&exporter, &request);
+        println!("{}: {}", request.outcome.name(), request.context.trace_parent());
+    }
+    assert!(exporter.flush(TIMEOUT).await);
+    let traces = exporter.statistics().signal(SignalName::Traces);
+    assert_eq!((traces.exported(), traces.dropped_in_total()), (5, 0), "{:?}", traces.last_error());
 }
 
 #[tokio::test]

@@ -72,7 +72,6 @@ impl Client {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(settings.timeout));
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         let connector = match settings.protocol {
             Protocol::Grpc => builder.enable_http2().wrap_connector(tcp),

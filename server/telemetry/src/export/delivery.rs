@@ -7,15 +7,11 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::backoff::Backoff;
 use super::failure::{Failure, Retry};
 use super::{Client, Rejected, SignalName};
 use crate::ids::IdSource;
 use crate::statistics::{Dropped, Statistics};
-
-/// Longest pause before the second attempt. It doubles with each further one.
-const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// Longest pause between two attempts.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Sends the messages of one signal.
 #[derive(Debug)]
@@ -23,7 +19,7 @@ pub(crate) struct Delivery {
     pub(crate) client: Client,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) ids: Arc<IdSource>,
-    /// Ends a pause early.
+    /// Ends a pause early, for a flush. A pause that the collector asked for does not end early.
     pub(crate) hurry: Arc<Notify>,
     /// How long a message is tried at most, before it is dropped.
     pub(crate) retry_for: Duration,
@@ -39,34 +35,22 @@ impl Delivery {
         rejected: fn(&[u8]) -> Option<Rejected>,
     ) {
         let started = Instant::now();
-        let mut longest = PAUSE_FIRST;
+        let mut backoff = Backoff::new(self.retry_for);
         loop {
             let failure = match self.client.send(signal, message.clone()).await {
                 Ok(response) => return self.accepted(signal, count, rejected(&response)),
                 Err(failure) => failure,
             };
-            let pause = match failure.retry {
-                Retry::No => return self.dropped(signal, count, Dropped::Refused, &failure),
-                Retry::Backoff => self.jitter(longest),
-                Retry::After(pause) => pause,
+            let Some(pause) = backoff.pause(started.elapsed(), failure.retry, self.ids.bits()) else {
+                return self.dropped(signal, count, &failure);
             };
-            if started.elapsed().saturating_add(pause) > self.retry_for {
-                return self.dropped(signal, count, Dropped::SendFailed, &failure);
-            }
             self.report(signal, &failure.text);
             let may_hurry = failure.retry == Retry::Backoff;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = self.hurry.notified(), if may_hurry => {}
             }
-            longest = (longest * 2).min(PAUSE_MAX);
         }
-    }
-
-    /// Between half and all of the longest pause, so that servers do not send at the same time.
-    fn jitter(&self, longest: Duration) -> Duration {
-        let thousandths = u32::try_from(500 + self.ids.bits() % 501).unwrap_or(1000);
-        longest * thousandths / 1000
     }
 
     fn accepted(&self, signal: SignalName, count: u64, rejected: Option<Rejected>) {
@@ -82,7 +66,8 @@ impl Delivery {
         }
     }
 
-    fn dropped(&self, signal: SignalName, count: u64, cause: Dropped, failure: &Failure) {
+    fn dropped(&self, signal: SignalName, count: u64, failure: &Failure) {
+        let cause = if failure.retry == Retry::No { Dropped::Refused } else { Dropped::SendFailed };
         self.statistics.signal(signal).dropped(cause, count);
         self.report(signal, &failure.text);
     }

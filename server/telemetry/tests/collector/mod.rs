@@ -185,7 +185,12 @@ impl Collector {
                 let (service, tls) = (service.clone(), tls.clone());
                 tokio::spawn(async move {
                     match tls {
-                        Some(tls) => service.serve(tls.accept(connection).await.unwrap()).await,
+                        Some(tls) => {
+                            // A client that does not trust the certificate leaves.
+                            if let Ok(connection) = tls.accept(connection).await {
+                                service.serve(connection).await;
+                            }
+                        }
                         None => service.serve(connection).await,
                     }
                 });
