@@ -10,17 +10,19 @@ use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, ResourceLogs, ScopeLogs, SeverityNumber};
 use prost::Message as _;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use crate::attribute::{any_text, boolean, float, integer, text};
-use crate::export::{Rejected, Signal, SignalName};
+use crate::export::{Rejected, Signal};
 use crate::resource::Resource;
 use crate::settings::LogLevel;
+use crate::signal::SignalName;
 use crate::statistics::{Dropped, Statistics};
-use crate::traces::unix_nanos;
+use crate::unix_time::unix_nanos;
 
 /// Most attributes of a record. Further ones are counted in it.
 const ATTRIBUTES_MAX: usize = 32;
@@ -80,7 +82,11 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         }
         match self.queue.try_reserve() {
             Ok(place) => place.send(Logged { target: metadata.target(), record: record(event) }),
-            Err(_) => self.statistics.signal(SignalName::Logs).dropped(Dropped::QueueFull, 1),
+            Err(TrySendError::Full(())) => {
+                self.statistics.signal(SignalName::Logs).dropped(Dropped::QueueFull, 1);
+            }
+            // Logs are off, or the exporter has ended.
+            Err(TrySendError::Closed(())) => {}
         }
     }
 }

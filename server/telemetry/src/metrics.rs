@@ -17,9 +17,10 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::export::{Delivery, Flush, Rejected, SignalName};
+use crate::export::{Delivery, Flush, Rejected};
 use crate::resource::{Resource, scope};
-use crate::traces::unix_nanos;
+use crate::signal::SignalName;
+use crate::unix_time::unix_nanos;
 use convert::Times;
 
 /// Most data points of one message. A histogram has about 500 bytes, and collectors take 4 MiB.
@@ -107,23 +108,61 @@ fn rejected(response: &[u8]) -> Option<Rejected> {
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+
     use super::*;
 
-    #[test]
-    fn many_data_points_go_into_several_messages() {
-        let line =
-            |name: usize| format!("# TYPE g{name} gauge\ng{name}{{a=\"1\"}} 1\ng{name}{{a=\"2\"}} 1\n");
-        let text: String = (0..1500).map(line).collect();
+    fn requests(text: &str) -> Vec<(u64, Vec<Metric>)> {
         let resource = Resource {
             service: "tessera".to_owned(),
             version: "1".to_owned(),
             instance: "a".to_owned(),
             attributes: Vec::new(),
         };
-        let messages = messages(&text, SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH, &resource);
-        assert_eq!(messages.iter().map(|(points, _)| *points).collect::<Vec<_>>(), [2000, 1000]);
-        let request = ExportMetricsServiceRequest::decode(&*messages[1].1).unwrap();
-        assert_eq!(request.resource_metrics[0].scope_metrics[0].metrics.len(), 500);
-        assert!(super::messages("", SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH, &resource).is_empty());
+        let messages = messages(text, SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH, &resource);
+        let decoded = messages.into_iter().map(|(points, message)| {
+            let mut request = ExportMetricsServiceRequest::decode(&*message).unwrap();
+            (points, std::mem::take(&mut request.resource_metrics[0].scope_metrics[0].metrics))
+        });
+        decoded.collect()
+    }
+
+    #[test]
+    fn many_data_points_go_into_several_messages() {
+        let line =
+            |name: usize| format!("# TYPE g{name} gauge\ng{name}{{a=\"1\"}} 1\ng{name}{{a=\"2\"}} 1\n");
+        let several = requests(&(0..1500).map(line).collect::<String>());
+        let sizes: Vec<_> = several.iter().map(|(points, metrics)| (*points, metrics.len())).collect();
+        assert_eq!(sizes, [(2000, 1000), (1000, 500)]);
+        assert!(requests("").is_empty());
+    }
+
+    #[test]
+    fn the_text_of_the_recorder_that_the_server_uses_is_understood() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new()
+            .set_buckets(&[0.01, 0.1])
+            .unwrap()
+            .build_recorder();
+        let handle = recorder.handle();
+        ::metrics::with_local_recorder(&recorder, || {
+            ::metrics::describe_counter!("requests_total", "Requests.");
+            ::metrics::counter!("requests_total", "model" => "a\"b").increment(3);
+            ::metrics::gauge!("queue_depth").set(2.5);
+            ::metrics::histogram!("latency_seconds", "model" => "m").record(0.05);
+            ::metrics::histogram!("latency_seconds", "model" => "m").record(7.0);
+        });
+        let (points, mut metrics) = requests(&handle.render()).remove(0);
+        metrics.sort_by(|one, other| one.name.cmp(&other.name));
+        let [latency, depth, requests] = &metrics[..] else { panic!("{metrics:?}") };
+        assert_eq!((points, requests.description.as_str(), latency.unit.as_str()), (3, "Requests.", "s"));
+        assert!(matches!(&requests.data, Some(Data::Sum(sum)) if sum.is_monotonic));
+        assert!(matches!(&depth.data, Some(Data::Gauge(_))));
+        let Some(Data::Histogram(histogram)) = &latency.data else { panic!("{latency:?}") };
+        let point = &histogram.data_points[0];
+        assert_eq!(
+            (&point.bucket_counts[..], &point.explicit_bounds[..]),
+            (&[0, 1, 1][..], &[0.01, 0.1][..])
+        );
+        assert_eq!((point.count, point.sum), (2, Some(7.05)));
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::export::SignalName;
 use crate::sampling::{Cause, Decision};
+use crate::signal::SignalName;
 
 /// Why spans, data points or log records were dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

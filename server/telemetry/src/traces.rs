@@ -3,9 +3,8 @@
 mod batch;
 mod span;
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -15,14 +14,14 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::export::{Rejected, Signal, SignalName};
+use crate::export::{Rejected, Signal};
 use crate::ids::{DerivedIds, IdSource};
 use crate::request::{Ended, Request};
 use crate::resource::{Resource, scope};
 use crate::sampling::{Cause, Decision, Sampler};
+use crate::signal::SignalName;
 use crate::statistics::{Dropped, Statistics};
 use batch::Batches;
-pub(crate) use span::unix_nanos;
 
 /// A request that becomes spans.
 #[derive(Debug)]
@@ -91,7 +90,7 @@ impl Signal for Traces {
             spans.extend(self.batches.add(now, &request));
             spans.extend(span::of_request(&request, cause, &self.ids, self.batches.ids()));
         }
-        let due = if all { std::time::Duration::MAX } else { now };
+        let due = if all { Duration::MAX } else { now };
         spans.extend(self.batches.take_due(due));
         let count = spans.len() as u64;
         let scope_spans = ScopeSpans { scope: Some(scope()), spans, ..ScopeSpans::default() };

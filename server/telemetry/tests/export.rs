@@ -382,6 +382,6 @@ async fn cost_of_a_request() {
         let offered = start.elapsed() / count;
         let start = Instant::now();
         assert!(exporter.flush(TIMEOUT).await);
-        println!("{what}: {offered:?} to offer it, {:?} in the task to export it", start.elapsed() / count);
+        println!("{what}: {offered:?} to offer it, {:?} to export and receive it", start.elapsed() / count);
     }
 }

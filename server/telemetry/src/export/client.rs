@@ -18,10 +18,10 @@ use rustls::{ClientConfig, RootCertStore};
 use tonic::body::Body;
 use tonic::client::Grpc;
 
-use super::SignalName;
 use super::codec::Encoded;
 use super::failure::{Failure, innermost};
 use crate::settings::{Protocol, Settings};
+use crate::signal::SignalName;
 
 /// Longest response that is read, in bytes. Responses of collectors are a few bytes long.
 const RESPONSE_MAX: usize = 64 * 1024;

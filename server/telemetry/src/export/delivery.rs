@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::backoff::Backoff;
 use super::failure::{Failure, Retry};
-use super::{Client, Rejected, SignalName};
+use super::{Client, Rejected};
 use crate::ids::IdSource;
+use crate::signal::SignalName;
 use crate::statistics::{Dropped, Statistics};
 
 /// Sends the messages of one signal.

@@ -1,7 +1,6 @@
 //! Batches whose requests are still being collected.
 
-use std::collections::HashMap;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use opentelemetry_proto::tonic::trace::v1::Span;

@@ -1,6 +1,6 @@
 //! Spans of a request that ended: `infer`, and in it `queue` and `execute`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
@@ -12,6 +12,7 @@ use crate::context::TraceContext;
 use crate::ids::{DerivedIds, IdSource, SpanId, TraceId};
 use crate::request::{Outcome, Request, Transport};
 use crate::sampling::Cause;
+use crate::unix_time::unix_nanos;
 
 /// Spans that [`of_request`] makes of this request.
 pub(crate) fn count(request: &Request) -> u64 {
@@ -155,12 +156,6 @@ fn flags() -> u32 {
 
 fn after(time: SystemTime, lasts: Duration) -> SystemTime {
     time.checked_add(lasts).unwrap_or(time)
-}
-
-/// Nanoseconds since 1970, as OTLP counts time.
-pub(crate) fn unix_nanos(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

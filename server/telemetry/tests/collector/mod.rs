@@ -182,6 +182,7 @@ impl Collector {
         tokio::spawn(async move {
             loop {
                 let (connection, _) = listener.accept().await.unwrap();
+                connection.set_nodelay(true).unwrap();
                 let (service, tls) = (service.clone(), tls.clone());
                 tokio::spawn(async move {
                     match tls {
