@@ -86,7 +86,8 @@ impl TraceContext {
     }
 
     /// The context of a request with these headers: a new span in the trace of the client, or in a new trace if the client names
-    /// none or its `traceparent` is not valid.
+    /// none or its `traceparent` is not valid. A request with several `traceparent` headers names none; several `tracestate` headers
+    /// are one, joined by commas.
     pub fn of_request(parent: Option<&str>, state: Option<&str>, ids: &IdSource) -> (Self, Option<Parent>) {
         match parent.map(|parent| Self::parse(parent, state)) {
             Some(Ok(context)) => {

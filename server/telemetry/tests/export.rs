@@ -285,6 +285,21 @@ async fn more_than_one_message_is_flushed() {
 }
 
 #[tokio::test]
+async fn threads_share_an_exporter() {
+    let mut collector = Collector::start(None).await;
+    let (exporter, ids) = exporter(&collector, Protocol::Http).await;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..50).for_each(|_| record(&exporter, &request(TraceContext::new(&ids)))));
+        }
+    });
+    assert!(exporter.flush(TIMEOUT).await);
+    let spans = collector.spans().await;
+    let distinct: std::collections::HashSet<_> = spans.iter().map(|span| &span.span_id).collect();
+    assert_eq!((spans.len(), distinct.len()), (601, 601));
+}
+
+#[tokio::test]
 async fn the_certificate_of_the_collector_is_checked() {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate =
