@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::HeaderMap;
 use node::activity::Activity;
 use node::metrics::FrontMetrics;
 use node::reason::{Reason, Refusal};
+use node::request_log::Span;
 use oip::{InferRequest, InferResponse, Limits, TensorData};
 use tokio::sync::{Notify, Semaphore};
 
@@ -22,6 +24,10 @@ use crate::trace::{Trace, Traces};
 
 /// Server name in metadata.
 pub const SERVER_NAME: &str = "tessera";
+
+/// Headers of the W3C standard Trace Context.
+const TRACE_PARENT: &str = "traceparent";
+const TRACE_STATE: &str = "tracestate";
 
 /// Pages that may follow the server at once.
 pub const VIEWERS: usize = 32;
@@ -116,6 +122,18 @@ impl Front {
         let version = version.filter(|version| !version.is_empty());
         let loaded = self.service.node.catalog().find(model, version).ok()?;
         self.traces.sample(model, loaded.version)
+    }
+
+    /// The span of a request with these headers, if requests are traced with OpenTelemetry. A client that sends several
+    /// `traceparent` names no trace.
+    pub fn span(&self, headers: &HeaderMap) -> Option<Arc<Span>> {
+        let spans = self.service.node.requests().spans()?;
+        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let several = headers.get_all(TRACE_PARENT).iter().nth(1).is_some();
+        let parent = text(TRACE_PARENT).filter(|_| !several);
+        let states = headers.get_all(TRACE_STATE).iter().filter_map(|value| value.to_str().ok());
+        let state = parent.map(|_| states.collect::<Vec<_>>().join(","));
+        Some(spans.of(parent, state.as_deref()))
     }
 
     /// Answers one decoded request. Dropping the future cancels it.

@@ -23,6 +23,7 @@ pub mod service;
 pub mod settings;
 pub mod shared_memory;
 pub mod systemd;
+pub mod telemetry_export;
 pub mod tenant;
 #[cfg(test)]
 mod testing;

@@ -26,6 +26,7 @@ use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
 use crate::service::Service;
 use crate::systemd::{self, ServiceManager};
+use crate::telemetry_export::Exported;
 use crate::trace::Traces;
 use crate::{grpc, identity_watch, metrics_endpoint};
 
@@ -75,17 +76,18 @@ pub fn run(arguments: &ServeArgs, environment: &Environment) -> anyhow::Result<E
         output::write(b"the configuration is sound\n");
         return Ok(ExitCode::SUCCESS);
     }
-    logs::install(&config.server, environment.stderr_is_terminal)?;
+    let (exported, layer) = Exported::of(&config.telemetry)?.unzip();
+    logs::install(&config.server, environment.stderr_is_terminal, layer.flatten())?;
     let sources = (arguments.config.clone(), environment.clone());
     let read_again: ReadAgain = Arc::new(move || configure(&sources.0, &sources.1));
-    until_signalled(config, environment, read_again, arguments.json)
+    until_signalled(config, environment, (read_again, exported), arguments.json)
 }
 
 /// Serves until a signal. Exit code 0 if every request was answered, 1 if some were not.
 fn until_signalled(
     config: Config,
     environment: &Environment,
-    read_again: ReadAgain,
+    (read_again, exported): (ReadAgain, Option<Exported>),
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let allowed = gpulet::allowed_cores().context("cannot read the affinity mask")?;
@@ -105,8 +107,8 @@ fn until_signalled(
             tracing::info!(reason = %missing, "no ONNX Runtime library found: models run on tract")
         }
     }
-    let startup = Startup { config, lanes, ort, read_again };
-    runtime(threads)?.block_on(serve(startup, json))
+    let startup = Startup { config, lanes, ort, spans: None, read_again };
+    runtime(threads)?.block_on(serve(startup, exported, json))
 }
 
 /// Uses the current thread where only one is allowed: on one core a second thread costs more than it gains.
@@ -131,7 +133,7 @@ fn raise_open_files() {
     }
 }
 
-async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
+async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyhow::Result<ExitCode> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut signalled = async move || {
@@ -152,6 +154,8 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     let addresses = listeners.addresses();
     let embedded = config.repository.path.is_none();
 
+    let spans = exported.map(|exported| exported.start(&recorder)).transpose()?;
+    let startup = Startup { spans: spans.clone(), ..startup };
     let service = Service::new(Node::start(startup).await?);
     let node = &service.node;
     let _gpus = metrics::watch(node.gpus(), config.metrics.triton_names);
@@ -214,6 +218,11 @@ async fn serve(startup: Startup, json: bool) -> anyhow::Result<ExitCode> {
     keep_alive.abort();
     node.stop().await;
     front.traces.flush(LAST_WRITES).await;
+    if let Some(spans) = spans
+        && !spans.exporter.flush(LAST_WRITES).await
+    {
+        tracing::warn!("some telemetry was not sent in time");
+    }
     if drained {
         tracing::info!("stopped");
         return Ok(ExitCode::SUCCESS);

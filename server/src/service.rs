@@ -17,7 +17,7 @@ use models::engine::python::ModelHost;
 use node::Node;
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
-use node::request_log::Origin;
+use node::request_log::{Origin, Span};
 use node::tenants::RequestTenant;
 use oip::{InferRequest, InferResponse};
 pub use router::Timing;
@@ -39,19 +39,27 @@ pub struct RequestContext {
     pub transport_timeout: Option<Duration>,
     /// Whose request it is, for fair shares and quotas.
     pub tenant: RequestTenant,
-    /// The trace of the request, if it is traced.
+    /// Its span, if requests are traced with OpenTelemetry.
+    pub span: Option<Arc<Span>>,
+    /// The trace of the request in Triton's format, if it is traced.
     pub trace: Option<Arc<Trace>>,
 }
 
 impl RequestContext {
     /// The context of a request that is not traced.
     pub fn new(id: String, arrived: Instant, transport: Transport, tenant: RequestTenant) -> Self {
-        Self { id, arrived, transport, transport_timeout: None, tenant, trace: None }
+        Self { id, arrived, transport, transport_timeout: None, tenant, span: None, trace: None }
     }
 
     /// For the log of requests.
     pub fn origin(&self) -> Origin<'_> {
-        Origin { id: &self.id, arrived: self.arrived, transport: self.transport }
+        Origin {
+            id: &self.id,
+            arrived: self.arrived,
+            transport: self.transport,
+            tenant: self.tenant,
+            span: self.span.as_ref(),
+        }
     }
 }
 

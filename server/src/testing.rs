@@ -46,6 +46,7 @@ pub async fn gated_front(limits: FrontLimits, options: &[(&str, &str)], gate: Ga
         config,
         lanes: vec![vec![cores[0]]],
         ort: Err(OrtMissing::default()),
+        spans: None,
         read_again: Arc::new(move || Ok(again.clone())),
     };
     Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits, traces, gate))

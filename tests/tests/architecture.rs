@@ -43,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "gpulet-worker",
             "device-sections",
             "identity",
+            "telemetry",
             "lane-plan",
             "models",
             "oip",
@@ -70,7 +71,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workload",
         ],
     ),
-    ("server", &["identity", "node", "cli", "router", "router-core", "gpulet", "models", "oip"]),
+    ("server", &["identity", "telemetry", "node", "cli", "router", "router-core", "gpulet", "models", "oip"]),
     ("e2e", &["oip", "router-core", "models", "gpulet", "router", "server"]),
 ];
 

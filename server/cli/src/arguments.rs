@@ -44,6 +44,9 @@ pub struct ExplainArgs {
     /// Requests to this model only.
     #[arg(long, value_name = "NAME", conflicts_with = "id")]
     pub model: Option<String>,
+    /// Requests of this tenant only: its name in `[tenants.NAME]`, `default` or `other`.
+    #[arg(long, value_name = "NAME", conflicts_with = "id")]
+    pub tenant: Option<String>,
     /// Requests that ended this way only: in_time, late, refused, failed or cancelled.
     #[arg(long, conflicts_with = "id")]
     pub outcome: Option<String>,

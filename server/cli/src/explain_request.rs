@@ -51,8 +51,12 @@ fn path(arguments: &ExplainArgs) -> String {
         return format!("/v2/explain/{}", escaped.replace('+', "%20"));
     }
     let mut query = Serializer::new(String::new());
-    let conditions =
-        [("model", &arguments.model), ("outcome", &arguments.outcome), ("reason", &arguments.reason)];
+    let conditions = [
+        ("model", &arguments.model),
+        ("tenant", &arguments.tenant),
+        ("outcome", &arguments.outcome),
+        ("reason", &arguments.reason),
+    ];
     for (key, value) in conditions {
         if let Some(value) = value {
             query.append_pair(key, value);
@@ -97,6 +101,12 @@ fn write_text(out: &mut String, one: &Explanation) -> std::fmt::Result {
     let version = one.version.map(|version| format!(", version {version}")).unwrap_or_default();
     writeln!(out, "  model      {}{version}", one.model)?;
     writeln!(out, "  arrived    {} over {}", one.arrived, one.transport)?;
+    if !one.tenant.is_empty() {
+        writeln!(out, "  tenant     {}", one.tenant)?;
+    }
+    if let Some(trace) = &one.trace_id {
+        writeln!(out, "  trace      {trace}")?;
+    }
     if let Some(rows) = one.rows {
         writeln!(out, "  rows       {rows}")?;
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use telemetry::LogLayer;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
 use tracing::{Level, Metadata, Subscriber};
@@ -13,8 +14,8 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::config::{LogFormat, Server};
 
-/// Starts logging, once per process.
-pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> {
+/// Starts logging, once per process. `exported` takes the same events to a collector.
+pub fn install(server: &Server, stderr_is_terminal: bool, exported: Option<LogLayer>) -> anyhow::Result<()> {
     let filter: Targets = directives(&server.log_level).parse()?;
     let human = match server.log_format {
         LogFormat::Auto => stderr_is_terminal,
@@ -26,7 +27,7 @@ pub fn install(server: &Server, stderr_is_terminal: bool) -> anyhow::Result<()> 
     let logged = Logged { level: server.log_level.clone(), settings };
     // A process installs logging once, so the cell is empty.
     let _ = RUNNING.set(Running { handle, logged: Mutex::new(logged) });
-    let registry = tracing_subscriber::registry().with(filter);
+    let registry = tracing_subscriber::registry().with(filter).with(exported);
     if human {
         let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(stderr_is_terminal);
         registry.with(layer.with_target(false)).try_init()?;

@@ -20,11 +20,11 @@ use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, Mode
 use crate::config::{Config, Effective, Isolation, LoadMode, Partition, ReadAgain};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
-use crate::metrics::{LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu};
+use crate::metrics::{LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu, telemetry_sent};
 use crate::objectives;
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
-use crate::request_log::RequestLog;
+use crate::request_log::{RequestLog, Spans};
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
 use crate::tenants::Tenants;
 
@@ -36,6 +36,8 @@ pub struct Startup {
     pub lanes: Vec<Vec<usize>>,
     /// Reads the configuration again for a reload.
     pub read_again: ReadAgain,
+    /// Traces of requests. `None`: requests are not traced.
+    pub spans: Option<Spans>,
     /// ONNX Runtime, or where it was searched for.
     pub ort: Result<OrtLibrary, OrtMissing>,
 }
@@ -74,7 +76,7 @@ pub struct Node {
 impl Node {
     /// Starts the router and the lanes. Models come with [`Node::load_at_start`].
     pub async fn start(startup: Startup) -> anyhow::Result<Self> {
-        let Startup { config, lanes: core_sets, ort, read_again } = startup;
+        let Startup { config, lanes: core_sets, ort, spans, read_again } = startup;
         let limits = &config.limits;
         let live = config.partition.live;
         let loader = Loader::new(ort);
@@ -101,7 +103,8 @@ impl Node {
             router.lane_up(lane.clone()).await;
             lanes.push(lane);
         }
-        let requests = RequestLog::new(&config.request_log).map_err(anyhow::Error::msg)?;
+        let requests =
+            RequestLog::new(&config.request_log, tenants.kept_names(), spans).map_err(anyhow::Error::msg)?;
         let source = Source::open(&config.repository)?;
         let names = source.names().map_err(|refusal| anyhow::anyhow!(refusal.message))?;
         config.check_models(names.keys().map(String::as_str))?;
@@ -301,6 +304,9 @@ impl Node {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).update(Instant::now());
         if let Some(machine) = &self.machine {
             machine.lock().unwrap_or_else(PoisonError::into_inner).update();
+        }
+        if let Some(spans) = self.requests.spans() {
+            telemetry_sent(spans.exporter.statistics());
         }
         self.gauges.lock().unwrap_or_else(PoisonError::into_inner).update(&self.catalog);
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };

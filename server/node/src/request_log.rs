@@ -8,9 +8,10 @@ mod access_log;
 mod entry;
 mod explanation;
 mod query;
+mod span;
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use router::RouterHandle;
@@ -19,10 +20,12 @@ pub use access_log::AccessLog;
 pub use entry::{Entry, Outcome};
 pub use explanation::Explanation;
 pub use query::Query;
+pub use span::{Span, Spans};
 
 use crate::config::RequestLogSettings;
 use crate::metrics::Transport;
 use crate::reason::{Reason, Refusal};
+use crate::tenants::{RequestTenant, TenantNames};
 
 /// Where a request came from.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,10 @@ pub struct Origin<'a> {
     pub arrived: Instant,
     /// How it came.
     pub transport: Transport,
+    /// Whose request it is.
+    pub tenant: RequestTenant,
+    /// The trace that it is part of. `None`: it is not traced.
+    pub span: Option<&'a Arc<Span>>,
 }
 
 /// The log. Bounded: each ring holds as many requests as `request_log.kept`.
@@ -42,6 +49,8 @@ pub struct RequestLog {
     in_time: Mutex<VecDeque<Entry>>,
     others: Mutex<VecDeque<Entry>>,
     access_log: Option<AccessLog>,
+    tenants: TenantNames,
+    spans: Option<Spans>,
 }
 
 impl RequestLog {
@@ -49,9 +58,18 @@ impl RequestLog {
     ///
     /// # Errors
     /// Why the access log cannot be written.
-    pub fn new(settings: &RequestLogSettings) -> Result<Self, String> {
-        let access_log = AccessLog::start(settings)?;
-        Ok(Self { kept: settings.kept as usize, access_log, ..Self::default() })
+    pub fn new(
+        settings: &RequestLogSettings,
+        tenants: TenantNames,
+        spans: Option<Spans>,
+    ) -> Result<Self, String> {
+        let access_log = AccessLog::start(settings, tenants.clone())?;
+        Ok(Self { kept: settings.kept as usize, access_log, tenants, spans, ..Self::default() })
+    }
+
+    /// Makes spans of requests. `None`: requests are not traced.
+    pub fn spans(&self) -> Option<&Spans> {
+        self.spans.as_ref()
     }
 
     /// Begins the entry of a request to a loaded model. Dropped before its end, the request counts as cancelled.
@@ -69,12 +87,15 @@ impl RequestLog {
     }
 
     fn is_on(&self) -> bool {
-        self.kept > 0 || self.access_log.is_some()
+        self.kept > 0 || self.access_log.is_some() || self.spans.is_some()
     }
 
     fn note(&self, entry: Entry) {
         if let Some(access_log) = &self.access_log {
             access_log.note(&entry);
+        }
+        if let Some(spans) = &self.spans {
+            spans.note(&entry, self.tenants.of(entry.tenant));
         }
         if self.kept == 0 {
             return;
@@ -102,7 +123,7 @@ impl RequestLog {
             let ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
             ring.iter()
                 .rev()
-                .filter(|entry| query.matches(entry))
+                .filter(|entry| query.matches(entry, self.tenants.of(entry.tenant)))
                 .take(query.limit)
                 .cloned()
                 .collect::<Vec<_>>()
@@ -112,6 +133,11 @@ impl RequestLog {
         found.sort_by_key(|entry| std::cmp::Reverse(entry.arrived));
         found.truncate(query.limit);
         found
+    }
+
+    /// A request without the router's decisions.
+    pub fn summary(&self, entry: &Entry) -> Explanation {
+        Explanation::of_entry(entry, self.tenants.of(entry.tenant))
     }
 
     /// Why a request ended as it did, from its entry and the router's decisions.
@@ -133,7 +159,7 @@ impl RequestLog {
             id(&self.in_time).or_else(|| id(&self.others))
         });
         let companions = ids.collect();
-        Explanation::new(&entry, decisions.as_ref(), companions)
+        Explanation::new(&entry, self.tenants.of(entry.tenant), decisions.as_ref(), companions)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use router_core::{Allowance, Tenant, TenantQuota, TenantUse};
 
@@ -19,6 +20,20 @@ pub struct RequestTenant {
     pub number: Tenant,
     /// Whether the request named a tenant that is not configured. It belongs to `default`; metrics count it as `other`.
     pub is_other: bool,
+}
+
+/// Names of tenants by number.
+#[derive(Clone, Debug, Default)]
+pub struct TenantNames(Arc<[Box<str>]>);
+
+impl TenantNames {
+    /// The name of a request's tenant, as metrics have it.
+    pub fn of(&self, tenant: RequestTenant) -> &str {
+        if tenant.is_other {
+            return OTHER;
+        }
+        self.0.get(usize::from(tenant.number.number())).map_or(DEFAULT, |name| name)
+    }
 }
 
 /// The tenants of the configuration.
@@ -72,6 +87,11 @@ impl Tenants {
             self.numbers.iter().map(|(name, tenant)| (tenant.number(), name.as_str())).collect();
         names.sort_unstable();
         names.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// Names by number, to keep.
+    pub fn kept_names(&self) -> TenantNames {
+        TenantNames(self.names().into_iter().map(Into::into).collect())
     }
 
     /// Weights by number, for the router.

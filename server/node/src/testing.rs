@@ -39,7 +39,7 @@ pub async fn serving(repository: &Path, cores: &[usize], options: &[(&str, &str)
     let lanes = cores.iter().map(|core| vec![*core]).collect();
     let again = config.clone();
     let read_again: ReadAgain = Arc::new(move || Ok(again.clone()));
-    let startup = Startup { config, lanes, ort: Err(OrtMissing::default()), read_again };
+    let startup = Startup { config, lanes, ort: Err(OrtMissing::default()), spans: None, read_again };
     let node = Node::start(startup).await.unwrap();
     node.load_at_start().await;
     assert_eq!(node.not_ready(), None);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use node::metrics::Transport;
 use node::reason::Refusal;
 use node::tenants::RequestTenant;
@@ -49,7 +50,8 @@ pub async fn unary(
     }
     let id = request_id::of(metadata.as_ref());
     let context = RequestContext::new(id.clone(), arrived, Transport::Grpc, tenant);
-    let context = RequestContext { transport_timeout, trace: trace.clone(), ..context };
+    let span = front.span(metadata.as_ref());
+    let context = RequestContext { transport_timeout, span, trace: trace.clone(), ..context };
     match answer(front, message, context).await {
         Ok(Answer { message, timing, mut held }) => {
             let mut response = Response::new(message);
@@ -128,17 +130,29 @@ fn typed_bytes(message: &ModelInferRequest) -> usize {
         .sum()
 }
 
-/// Context of a message of a stream that came in now, with the id of the request and its tenant.
+/// What the metadata of a stream says of its messages.
+#[derive(Clone, Debug)]
+pub struct StreamOrigin {
+    /// The transport's timeout, if any.
+    pub timeout: Option<Duration>,
+    /// Whose requests they are.
+    pub tenant: RequestTenant,
+    /// Headers that name the trace.
+    pub headers: HeaderMap,
+}
+
+/// Context of a message of a stream that came in now, with the id of the request.
 pub fn stream_context(
     front: &Front,
     message: &ModelInferRequest,
-    (id, tenant): (String, RequestTenant),
-    transport_timeout: Option<Duration>,
+    id: String,
+    origin: &StreamOrigin,
 ) -> RequestContext {
     let arrived = Instant::now();
     let trace = front.trace(&message.model_name, Some(&message.model_version));
     if let Some(trace) = &trace {
         trace.reached(Stage::GrpcReadStart, arrived);
     }
-    RequestContext { transport_timeout, trace, ..RequestContext::new(id, arrived, Transport::Grpc, tenant) }
+    let context = RequestContext::new(id, arrived, Transport::Grpc, origin.tenant);
+    RequestContext { transport_timeout: origin.timeout, span: front.span(&origin.headers), trace, ..context }
 }

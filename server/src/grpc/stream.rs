@@ -7,11 +7,10 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
-use node::tenants::RequestTenant;
 use oip::proto::infer_parameter::ParameterChoice;
 use oip::proto::{InferParameter, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use tokio::sync::mpsc;
@@ -19,8 +18,9 @@ use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::infer::{self, StreamOrigin};
 use super::order::{Order, Position};
-use super::{infer, status, timeout};
+use super::{status, timeout};
 use crate::budget::{Holding, Reservation};
 use crate::errors;
 use crate::front::Front;
@@ -68,15 +68,18 @@ pub fn bidirectional(
     request: Request<Streaming<ModelInferRequest>>,
 ) -> Response<Answers> {
     let (answers, read) = mpsc::channel(1);
-    let transport_timeout = timeout::of(request.metadata());
     let id = request_id::of(request.metadata().as_ref());
-    let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions());
+    let origin = StreamOrigin {
+        timeout: timeout::of(request.metadata()),
+        tenant: tenant::of(front, request.metadata().as_ref(), request.extensions()),
+        headers: request.metadata().clone().into_headers(),
+    };
     let front = Arc::clone(front);
     tokio::spawn(async move {
         // When the client leaves, the answers' reader is dropped, and dropping the loop cancels all requests.
         tokio::select! {
             () = answers.closed() => {}
-            () = run(&front, request.into_inner(), &answers, (transport_timeout, tenant), &id) => {}
+            () = run(&front, request.into_inner(), &answers, origin, &id) => {}
         }
     });
     let holding = Holding::default();
@@ -89,7 +92,7 @@ async fn run(
     front: &Arc<Front>,
     mut requests: Streaming<ModelInferRequest>,
     answers: &mpsc::Sender<Outgoing>,
-    (transport_timeout, tenant): (Option<Duration>, RequestTenant),
+    origin: StreamOrigin,
     stream_id: &str,
 ) {
     let mut in_flight = JoinSet::new();
@@ -111,8 +114,7 @@ async fn run(
                 Ok(Some(message)) => {
                     messages += 1;
                     let request_id = format!("{stream_id}.{messages}");
-                    let of = (request_id.clone(), tenant);
-                    let context = infer::stream_context(front, &message, of, transport_timeout);
+                    let context = infer::stream_context(front, &message, request_id.clone(), &origin);
                     let front = Arc::clone(front);
                     let (answers, mut position) = (answers.clone(), Some(order.next(&message.model_name)));
                     let mut place = sequences.next_in_sequence(&message);

@@ -31,6 +31,7 @@ pub async fn one(State(front): State<Arc<Front>>, Path(id): Path<String>) -> Res
 
 pub async fn list(State(front): State<Arc<Front>>, RawQuery(query): RawQuery) -> Result<Response, Refused> {
     let query = Query::parse(query.as_deref().unwrap_or_default())?;
-    let requests = front.service.node.requests().list(&query);
-    response::json(&List { requests: requests.iter().map(Explanation::of_entry).collect() })
+    let log = front.service.node.requests();
+    let requests = log.list(&query).iter().map(|entry| log.summary(entry)).collect();
+    response::json(&List { requests })
 }

@@ -145,7 +145,11 @@ fn context(
     if let Some(trace) = &trace {
         trace.reached(Stage::HttpRecvStart, arrived);
     }
-    RequestContext { trace, ..RequestContext::new(id, arrived, Transport::Http, tenant) }
+    RequestContext {
+        trace,
+        span: front.span(headers),
+        ..RequestContext::new(id, arrived, Transport::Http, tenant)
+    }
 }
 
 /// Reads the flat object as a request of the protocol.

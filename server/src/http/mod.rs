@@ -106,8 +106,11 @@ impl HttpService {
         {
             let answered = match self.admit(&parts.headers, &mut parts.extensions) {
                 Ok(tenant) => {
-                    let context =
-                        RequestContext::new(request_id::text(&id), arrived, Transport::Http, tenant);
+                    let span = self.front.span(&parts.headers);
+                    let context = RequestContext {
+                        span,
+                        ..RequestContext::new(request_id::text(&id), arrived, Transport::Http, tenant)
+                    };
                     infer::answer(&self.front, target, &parts.headers, body, context).await
                 }
                 Err(refusal) => Err(refusal),

@@ -40,6 +40,8 @@ pub enum Transport {
     Http,
     /// gRPC, one request a call or many in a stream.
     Grpc,
+    /// A model of the server called another one.
+    Model,
 }
 
 /// What decides whether a request is kept. Cheap to make for every request.

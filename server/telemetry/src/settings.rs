@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::de::Error;
-use serde::{Deserialize, Deserializer};
+use crate::export::InvalidEndpoint;
 
 /// How OTLP is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC, usually on port 4317.
     #[default]
@@ -21,8 +18,7 @@ pub enum Protocol {
 }
 
 /// The least severe log events that are exported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// An operator must act.
     Error,
@@ -38,8 +34,7 @@ pub enum LogLevel {
 }
 
 /// Headers of every export, for example with a token. `Debug` shows their names only.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers(pub BTreeMap<String, String>);
 
 impl fmt::Debug for Headers {
@@ -49,8 +44,7 @@ impl fmt::Debug for Headers {
 }
 
 /// Where telemetry goes and how much of it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// URL of the collector, `http` or `https`. Over HTTP, `/v1/traces` and so on are appended to its path.
     pub endpoint: String,
@@ -70,20 +64,14 @@ pub struct Settings {
     pub limit: NonZeroU32,
     /// Most requests, and most log records, that wait for export. More are counted and dropped.
     pub queue: NonZeroUsize,
-    /// How long spans and log records wait for others to be sent with. Read in seconds.
-    #[serde(deserialize_with = "seconds")]
+    /// How long spans and log records wait for others to be sent with.
     pub delay: Duration,
-    /// Time between two exports of metrics. Read in seconds.
-    #[serde(deserialize_with = "seconds")]
+    /// Time between two exports of metrics.
     pub period: Duration,
-    /// How long one attempt to send may take. Read in seconds.
-    #[serde(deserialize_with = "seconds")]
+    /// How long one attempt to send may take.
     pub timeout: Duration,
     /// Headers of every export, for example with a token.
     pub headers: Headers,
-    /// File with certificates of authorities that the collector's certificate is checked with, in PEM. The caller reads it and
-    /// passes the result in [`Sources::tls`](crate::Sources::tls). `None`: the authorities of the system.
-    pub ca: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -102,18 +90,18 @@ impl Default for Settings {
             period: Duration::from_secs(15),
             timeout: Duration::from_secs(10),
             headers: Headers::default(),
-            ca: None,
         }
     }
 }
 
-/// A positive number of seconds, of at most a day.
-fn seconds<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let seconds = f64::deserialize(from)?;
-    if (0.001..=86_400.0).contains(&seconds) {
-        return Ok(Duration::from_secs_f64(seconds));
+impl Settings {
+    /// Checks the connection without making one.
+    ///
+    /// # Errors
+    /// Says which setting of the connection is wrong.
+    pub fn check(&self) -> Result<(), InvalidEndpoint> {
+        crate::export::check(self)
     }
-    Err(Error::custom(format!("expected 0.001 to 86400 seconds, got {seconds}")))
 }
 
 #[cfg(test)]
@@ -121,29 +109,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_has_a_default() {
-        assert_eq!(toml::from_str::<Settings>("").unwrap(), Settings::default());
-        let settings = Settings::default();
-        assert_eq!((settings.sample.get(), settings.limit.get(), settings.queue.get()), (100, 100, 4096));
-    }
-
-    #[test]
-    fn settings_are_read_and_secrets_are_not_shown() {
-        let text = "endpoint = \"https://collector:4318\"\nprotocol = \"http\"\nlogs = false\nsample = 10\ntimeout = 0.5\n\
-                    headers = { authorization = \"Bearer secret\" }";
-        let settings: Settings = toml::from_str(text).unwrap();
-        assert_eq!((settings.protocol, settings.logs, settings.sample.get()), (Protocol::Http, false, 10));
-        assert_eq!(settings.timeout, Duration::from_millis(500));
-        let shown = format!("{settings:?}");
+    fn secrets_are_not_shown() {
+        let headers = Headers(BTreeMap::from([("authorization".to_owned(), "Bearer secret".to_owned())]));
+        let shown = format!("{:?}", Settings { headers, ..Settings::default() });
         assert!(shown.contains("authorization") && !shown.contains("secret"), "{shown}");
     }
 
     #[test]
-    fn zero_and_unknown_keys_are_refused() {
-        for text in
-            ["sample = 0", "queue = 0", "sampel = 1", "protocol = \"udp\"", "timeout = 0.0", "delay = nan"]
-        {
-            assert!(toml::from_str::<Settings>(text).is_err(), "{text}");
-        }
+    fn a_wrong_connection_is_found_before_it_is_used() {
+        let settings = Settings { endpoint: "collector".to_owned(), ..Settings::default() };
+        assert!(matches!(settings.check(), Err(InvalidEndpoint::Url(_))));
+        let headers = Headers(BTreeMap::from([("a b".to_owned(), "1".to_owned())]));
+        let settings = Settings { headers, ..Settings::default() };
+        assert!(matches!(settings.check(), Err(InvalidEndpoint::Header(_))));
+        assert_eq!(Settings::default().check(), Ok(()));
     }
 }

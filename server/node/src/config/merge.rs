@@ -71,7 +71,7 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
     }
 }
 
-pub(super) fn all() -> [Section; 13] {
+pub(super) fn all() -> [Section; 14] {
     [
         section::<sections::Server>("server"),
         section::<access::Identity>("identity"),
@@ -83,6 +83,7 @@ pub(super) fn all() -> [Section; 13] {
         section::<sections::RateLimits>("rate_limit"),
         section::<sections::Cache>("cache"),
         section::<sections::Trace>("trace"),
+        section::<super::Telemetry>("telemetry"),
         section::<sections::RequestLogSettings>("request_log"),
         section::<sections::Metrics>("metrics"),
         section::<sections::Partition>("partition"),
@@ -358,6 +359,7 @@ impl Merged {
             rate_limit: read(&mut sections, "rate_limit")?,
             cache: read(&mut sections, "cache")?,
             trace: read(&mut sections, "trace")?,
+            telemetry: read(&mut sections, "telemetry")?,
             request_log: read(&mut sections, "request_log")?,
             metrics: read(&mut sections, "metrics")?,
             partition: read(&mut sections, "partition")?,

@@ -14,6 +14,7 @@ mod network;
 mod print;
 pub mod reference;
 pub mod sections;
+mod telemetry_section;
 mod tenants_section;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ pub use sections::{
     LogFormat, Metrics, Partition, RateLimitMode, RateLimits, Repository, RequestLogSettings, Server, Trace,
     TraceLevel,
 };
+pub use telemetry_section::Telemetry;
 pub use tenants_section::{OTHER, TenantSettings};
 
 /// Reads the configuration again, from the sources of the start.
@@ -78,6 +80,8 @@ pub struct Config {
     pub cache: Cache,
     /// Traces of requests.
     pub trace: Trace,
+    /// OpenTelemetry.
+    pub telemetry: Telemetry,
     /// The last requests and the access log.
     pub request_log: RequestLogSettings,
     /// What `/metrics` shows.
@@ -238,6 +242,7 @@ impl Config {
             }
         }
         self.check_access(&mut report);
+        self.telemetry.check(&mut report);
         if let Some(path) = self.repository.ort_library.as_deref().filter(|path| !path.is_file()) {
             let expected = "expected a file such as `libonnxruntime.so`";
             report("repository.ort_library", format!("no file `{}`: {expected}", path.display()));

@@ -130,7 +130,7 @@ pub fn run(arguments: &WorkerArgs, environment: &Environment) -> ExitCode {
         let refuse = |error: String| DeviceError(format!("worker: {error}"));
         let worker: Worker =
             serde_json::from_str(&hello.description).map_err(|error| refuse(error.to_string()))?;
-        logs::install(&worker.log, environment.stderr_is_terminal)
+        logs::install(&worker.log, environment.stderr_is_terminal, None)
             .map_err(|error| refuse(error.to_string()))?;
         let (loader, profiles) = match &worker.device {
             Described::Cores { ort_library: Some(path), .. } => {

@@ -9,6 +9,7 @@ mod interference;
 mod machine;
 mod model;
 pub mod names;
+mod telemetry;
 mod tenant;
 mod violations;
 
@@ -27,6 +28,7 @@ pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
 pub use machine::MachineMetrics;
 pub use model::{LaneMetrics, ModelLabels, ModelMetrics};
+pub use telemetry::telemetry_sent;
 pub use tenant::TenantMetrics;
 pub use violations::ViolationMetrics;
 
@@ -121,6 +123,7 @@ mod tests {
                 metrics::counter!(metric.name, names::LANE => "0").increment(1);
             }
             metrics::counter!(names::INVARIANT_VIOLATIONS.name, names::ID => "router.test").increment(1);
+            telemetry_sent(&::telemetry::Statistics::default());
             metrics::counter!(names::ACCESS_LOG_LOST.name).increment(1);
             metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => "cached").increment(1);
             metrics::gauge!(names::MODEL_READY.name, names::MODEL => "cached").set(1.0);

@@ -60,6 +60,9 @@ labels! {
     DEVICE_TYPE: "device_type", "Device type of profiles.";
     TENANT: "tenant", "Tenant as `[tenants.NAME]` names it; `default` for requests that name none, `other` for unknown ones.";
     OUTCOME: "outcome", "How requests ended: `answered`, `late` (answered after the deadline), `quota`, `refused` or `failed`.";
+    SIGNAL: "signal", "What is sent over OTLP: `traces`, `metrics` or `logs`.";
+    CAUSE: "cause", "Why spans, data points and log events were dropped: `queue_full`, `refused` (by the collector) or `send_failed`; why \
+        a request is traced: `refused`, `failed`, `late`, `slow`, `parent` or `ratio`.";
     INTERFERENCE: "interference", "`learned` or `none`: the expected slowdown by co-located batches.";
 }
 
@@ -109,6 +112,13 @@ metrics! {
         TRACES: Counter, "tessera_traces_total", [], "Traces of requests that were written.";
         TRACES_LOST: Counter, "tessera_traces_lost_total", [],
             "Traces of requests that were not written: the disk was full or too slow, or `trace.max_bytes` was reached.";
+        TELEMETRY_EXPORTED: Counter, "tessera_telemetry_exported_total", [SIGNAL],
+            "Spans, data points and log events that the collector of `telemetry.endpoint` took.";
+        TELEMETRY_DROPPED: Counter, "tessera_telemetry_dropped_total", [SIGNAL, CAUSE],
+            "Spans, data points and log events that were not sent to the collector.";
+        TRACED: Counter, "tessera_traced_requests_total", [CAUSE], "Requests whose spans were kept for the collector, by cause.";
+        NOT_TRACED: Counter, "tessera_traces_limited_total", [CAUSE],
+            "Requests that a cause would have traced, beyond `telemetry.limit`.";
         ACCESS_LOG_LOST: Counter, "tessera_access_log_lost_total", [],
             "Requests that are missing from the access log: the disk was full or too slow.";
         MODEL_READY: Gauge, "tessera_model_ready", [MODEL],

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{AccessLogRequests, RequestLogSettings};
 use crate::metrics::names;
+use crate::tenants::TenantNames;
 use metrics::Counter;
 
 use super::{Entry, Explanation, Outcome};
@@ -37,7 +38,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// Why the file cannot be written to.
-    pub fn start(settings: &RequestLogSettings) -> Result<Option<Self>, String> {
+    pub fn start(settings: &RequestLogSettings, tenants: TenantNames) -> Result<Option<Self>, String> {
         let Some(path) = settings.access_log.clone() else { return Ok(None) };
         let unusable =
             |error: io::Error| format!("request_log.access_log: cannot write `{}`: {error}", path.display());
@@ -46,7 +47,7 @@ impl AccessLog {
         let lost = metrics::counter!(names::ACCESS_LOG_LOST.name);
         let writing = lost.clone();
         let spawned = thread::Builder::new().name("tessera-access".to_owned());
-        spawned.spawn(move || write(output, &entries, &writing)).map_err(unusable)?;
+        spawned.spawn(move || write(output, &entries, &tenants, &writing)).map_err(unusable)?;
         Ok(Some(Self {
             queue,
             lost,
@@ -109,14 +110,16 @@ fn append(path: &PathBuf) -> io::Result<File> {
 }
 
 /// Writes entries until the log is dropped. Entries that wait together are written together.
-fn write(mut output: Output, entries: &Receiver<Entry>, lost: &Counter) {
+fn write(mut output: Output, entries: &Receiver<Entry>, tenants: &TenantNames, lost: &Counter) {
     let mut lines = Vec::new();
     let mut warned: Option<Instant> = None;
     while let Ok(first) = entries.recv() {
         let mut count = 0;
         for entry in std::iter::once(first).chain(entries.try_iter().take(WAITING_MAX)) {
             count += 1;
-            if serde_json::to_writer(&mut lines, &Explanation::of_entry(&entry)).is_ok() {
+            if serde_json::to_writer(&mut lines, &Explanation::of_entry(&entry, tenants.of(entry.tenant)))
+                .is_ok()
+            {
                 lines.push(b'\n');
             }
         }

@@ -1,13 +1,15 @@
 //! One request of the log.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::metrics::Transport;
 use crate::reason::Reason;
+use crate::tenants::RequestTenant;
 use router::{RecordKey, Timing};
 use serde::{Deserialize, Serialize};
 
-use super::Origin;
+use super::{Origin, Span};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -54,6 +56,10 @@ pub struct Entry {
     pub arrived: SystemTime,
     /// How it came.
     pub transport: Transport,
+    /// Whose request it is.
+    pub tenant: RequestTenant,
+    /// The trace that it is part of. `None`: it is not traced.
+    pub span: Option<Arc<Span>>,
     /// The model it named.
     pub model: Box<str>,
     /// The version that took it. `None` if none did.
@@ -87,6 +93,8 @@ impl Entry {
             id: origin.id.into(),
             arrived: SystemTime::now() - origin.arrived.elapsed(),
             transport: origin.transport,
+            tenant: origin.tenant,
+            span: origin.span.cloned(),
             model: model.into(),
             version: None,
             class: 0,

@@ -18,6 +18,12 @@ pub struct Explanation {
     pub arrived: String,
     /// `http` or `grpc`; `model` if a Python model called it.
     pub transport: String,
+    /// Tenant that it belongs to; `other` if it named one that has no table `[tenants.NAME]`.
+    #[serde(default)]
+    pub tenant: String,
+    /// Id of the trace that it is part of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
     /// Model that it named.
     pub model: String,
     /// Version that took it.
@@ -109,7 +115,12 @@ pub struct Batch {
 
 impl Explanation {
     /// `companions` are ids of requests that ended with the same batch.
-    pub fn new(entry: &Entry, decisions: Option<&router_core::Explanation>, companions: Vec<String>) -> Self {
+    pub fn new(
+        entry: &Entry,
+        tenant: &str,
+        decisions: Option<&router_core::Explanation>,
+        companions: Vec<String>,
+    ) -> Self {
         let ran = entry.timing.batch_rows > 0;
         let forecast = decisions.and_then(|decisions| match decisions.end.decided {
             Decided::End { forecast, arrived, .. } if forecast.end > Nanos::ZERO => {
@@ -156,6 +167,8 @@ impl Explanation {
             id: entry.id.to_string(),
             arrived: Timestamp::try_from(entry.arrived).unwrap_or_default().to_string(),
             transport: word(entry.transport).to_owned(),
+            tenant: tenant.to_owned(),
+            trace_id: entry.span.as_ref().map(|span| span.context.trace_id.to_string()),
             model: entry.model.to_string(),
             version: entry.version,
             class: (entry.class > 0).then_some(entry.class),
@@ -173,8 +186,8 @@ impl Explanation {
     }
 
     /// The entry alone, as the access log has it.
-    pub fn of_entry(entry: &Entry) -> Self {
-        Self::new(entry, None, Vec::new())
+    pub fn of_entry(entry: &Entry, tenant: &str) -> Self {
+        Self::new(entry, tenant, None, Vec::new())
     }
 }
 

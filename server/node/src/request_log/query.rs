@@ -14,6 +14,8 @@ const LIMIT_MAX: usize = 1_000;
 pub struct Query {
     /// Name of the model.
     pub model: Option<String>,
+    /// Name of the tenant, as metrics have it.
+    pub tenant: Option<String>,
     /// How they ended.
     pub outcome: Option<Outcome>,
     /// Why they were not answered.
@@ -24,7 +26,7 @@ pub struct Query {
 
 impl Default for Query {
     fn default() -> Self {
-        Self { model: None, outcome: None, reason: None, limit: LIMIT }
+        Self { model: None, tenant: None, outcome: None, reason: None, limit: LIMIT }
     }
 }
 
@@ -42,6 +44,7 @@ impl Query {
             };
             match key.as_ref() {
                 "model" => read.model = Some(value.into_owned()),
+                "tenant" => read.tenant = Some(value.into_owned()),
                 "outcome" => {
                     let outcome = serde_json::from_value(value.as_ref().into());
                     let expected = "in_time, late, refused, failed or cancelled";
@@ -57,8 +60,9 @@ impl Query {
                 }
                 _ => {
                     let shown: String = key.chars().take(64).collect();
-                    let message =
-                        format!("unknown parameter `{shown}`: expected model, outcome, reason or limit");
+                    let message = format!(
+                        "unknown parameter `{shown}`: expected model, tenant, outcome, reason or limit"
+                    );
                     return Err(Refusal::new(Reason::Malformed, message));
                 }
             }
@@ -66,8 +70,9 @@ impl Query {
         Ok(read)
     }
 
-    pub(super) fn matches(&self, entry: &Entry) -> bool {
+    pub(super) fn matches(&self, entry: &Entry, tenant: &str) -> bool {
         self.model.as_deref().is_none_or(|model| *entry.model == *model)
+            && self.tenant.as_deref().is_none_or(|wanted| wanted == tenant)
             && self.outcome.is_none_or(|outcome| entry.outcome == outcome)
             && self.reason.is_none_or(|reason| entry.reason == Some(reason))
     }

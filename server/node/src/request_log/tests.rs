@@ -6,11 +6,17 @@ use super::*;
 use crate::config::AccessLogRequests;
 
 fn log(kept: u32) -> RequestLog {
-    RequestLog::new(&RequestLogSettings { kept, ..RequestLogSettings::default() }).unwrap()
+    RequestLog::new(
+        &RequestLogSettings { kept, ..RequestLogSettings::default() },
+        TenantNames::default(),
+        None,
+    )
+    .unwrap()
 }
 
 fn origin(id: &str) -> Origin<'_> {
-    Origin { id, arrived: Instant::now(), transport: Transport::Http }
+    let tenant = RequestTenant::default();
+    Origin { id, arrived: Instant::now(), transport: Transport::Http, tenant, span: None }
 }
 
 fn answer(log: &RequestLog, id: &str) {
@@ -58,7 +64,7 @@ fn a_request_that_is_dropped_was_cancelled_and_a_late_one_is_late() {
     open.answered();
     let late = log.find("late").unwrap();
     assert_eq!(late.outcome, Outcome::Late);
-    let told = Explanation::of_entry(&late);
+    let told = log.summary(&late);
     assert!(told.remedies[0].starts_with("an objective of at least "), "{told:?}");
 }
 
@@ -97,7 +103,7 @@ fn lists_are_filtered_and_newest_first() {
         ("outcome=bad", "outcome: expected in_time, late, refused, failed or cancelled, got `bad`"),
         ("reason=bad", "reason: expected a reason such as deadline_unmeetable, got `bad`"),
         ("limit=0", "limit: expected a number from 1 to 1000, got `0`"),
-        ("modle=m", "unknown parameter `modle`: expected model, outcome, reason or limit"),
+        ("modle=m", "unknown parameter `modle`: expected model, tenant, outcome, reason or limit"),
     ] {
         assert_eq!(Query::parse(wrong).unwrap_err().message, message);
     }
@@ -113,7 +119,7 @@ fn the_access_log_has_a_line_a_request_also_after_its_file_was_moved() {
         access_log_requests: AccessLogRequests::Unsuccessful,
         access_log_one_in: NonZeroU32::MIN,
     };
-    let log = RequestLog::new(&settings).unwrap();
+    let log = RequestLog::new(&settings, TenantNames::default(), None).unwrap();
     answer(&log, "answered");
     refuse(&log, "refused", Reason::Shed);
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -148,6 +154,6 @@ fn the_access_log_has_a_line_a_request_also_after_its_file_was_moved() {
 fn an_access_log_that_cannot_be_written_is_an_error() {
     let path = std::path::PathBuf::from("/nowhere/access.log");
     let settings = RequestLogSettings { access_log: Some(path), ..RequestLogSettings::default() };
-    let message = RequestLog::new(&settings).err().unwrap();
+    let message = RequestLog::new(&settings, TenantNames::default(), None).err().unwrap();
     assert!(message.starts_with("request_log.access_log: cannot write `/nowhere/access.log`: "), "{message}");
 }

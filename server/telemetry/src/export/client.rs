@@ -31,20 +31,26 @@ const AGENT: &str = concat!("OTel-OTLP-Exporter-Tessera/", env!("CARGO_PKG_VERSI
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEndpoint {
     /// The URL is not one of a collector.
-    #[error("`endpoint`: expected a URL such as `http://localhost:4317`, got `{0}`")]
+    #[error("expected a URL such as `http://localhost:4317`, got `{0}`")]
     Url(String),
     /// The URL is `https`, and the caller passed no TLS.
-    #[error("`endpoint`: expected certificates of authorities for `{0}`, got none")]
+    #[error("expected certificates of authorities for `{0}`, got none")]
     Tls(String),
     /// A header is not one of HTTP, or sets what OTLP sets. Its value may be a secret, so that only the name is shown.
-    #[error("`headers`: expected a header of HTTP, got one named `{0}`")]
+    #[error("expected a header of HTTP, got one named `{0}`")]
     Header(String),
     /// TLS is not available.
-    #[error("`endpoint`: {0}")]
+    #[error("{0}")]
     Provider(String),
 }
 
 type Connection = legacy::Client<HttpsConnector<HttpConnector>, Body>;
+
+/// Checks the parts of a connection that need no connection.
+pub(crate) fn check(settings: &Settings) -> Result<(), InvalidEndpoint> {
+    endpoint(&settings.endpoint)?;
+    headers(settings).map(drop)
+}
 
 /// Sends encoded messages to the collector.
 #[derive(Clone, Debug)]

@@ -51,6 +51,7 @@ fn infer(request: &Request, cause: Cause) -> Span {
     let mut attributes = match request.transport {
         Transport::Http => vec![text("http.request.method", "POST"), text("network.protocol.name", "http")],
         Transport::Grpc => vec![text("rpc.system", "grpc")],
+        Transport::Model => Vec::new(),
     };
     attributes.push(text("tessera.request.id", &request.id));
     attributes.push(text("tessera.model", &request.model));

@@ -1,0 +1,103 @@
+//! Spans of requests for OpenTelemetry, from entries that ended.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use router::RecordKey;
+use telemetry::{
+    Batch, BatchId, Ended, Exporter, IdSource, Parent, Request, Stages, TraceContext, Transport as Sent,
+};
+
+use super::{Entry, Outcome};
+use crate::metrics::Transport;
+
+/// The part of a trace that is one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its ids.
+    pub context: TraceContext,
+    /// The span of the client. `None` if it named none.
+    pub parent: Option<Parent>,
+}
+
+/// Makes spans, and offers requests that ended to the exporter.
+#[derive(Clone, Debug)]
+pub struct Spans {
+    /// Source of ids, the exporter's.
+    pub ids: Arc<IdSource>,
+    /// Where spans go.
+    pub exporter: Arc<Exporter>,
+}
+
+impl Spans {
+    /// The span of a request with these headers.
+    pub fn of(&self, trace_parent: Option<&str>, trace_state: Option<&str>) -> Arc<Span> {
+        let (context, parent) = TraceContext::of_request(trace_parent, trace_state, &self.ids);
+        Arc::new(Span { context, parent })
+    }
+
+    /// Offers a request that ended. Never waits.
+    pub(super) fn note(&self, entry: &Entry, tenant: &str) {
+        let Some(span) = &entry.span else { return };
+        let outcome = outcome(entry.outcome);
+        let ended = Ended {
+            model: &entry.model,
+            outcome,
+            total: entry.total,
+            trace_id: span.context.trace_id,
+            parent: span.parent,
+        };
+        self.exporter.record(&ended, || Request {
+            context: span.context.clone(),
+            parent: span.parent,
+            id: entry.id.clone(),
+            model: entry.model.clone(),
+            version: entry.version,
+            tenant: tenant.into(),
+            class: entry.class,
+            rows: entry.rows,
+            transport: match entry.transport {
+                Transport::Http => Sent::Http,
+                Transport::Grpc => Sent::Grpc,
+                Transport::Model => Sent::Model,
+            },
+            outcome,
+            reason: entry.reason.map(|reason| reason.label()),
+            message: entry.message.clone(),
+            arrived: entry.arrived,
+            stages: Stages {
+                before_queue: entry.before_queue,
+                queued: entry.timing.queue,
+                batch_wait: entry.timing.batch_wait,
+                executed: entry.timing.compute,
+                total: entry.total,
+            },
+            objective: entry.objective,
+            batch: batch(entry),
+        });
+    }
+}
+
+/// The batch of a request that ran. Requests that ended at the same time on the same lane are of one batch.
+fn batch(entry: &Entry) -> Option<Batch> {
+    let timing = &entry.timing;
+    let RecordKey { ended, .. } = entry.record.filter(|_| timing.batch_rows > 0)?;
+    let started: SystemTime = entry.arrived + entry.before_queue + timing.queue + timing.batch_wait;
+    Some(Batch {
+        id: BatchId(ended.0.rotate_left(12) ^ u64::from(timing.lane)),
+        lane: timing.lane,
+        rows: timing.batch_rows,
+        started,
+        ended: started + timing.compute,
+    })
+}
+
+fn outcome(outcome: Outcome) -> telemetry::Outcome {
+    match outcome {
+        Outcome::InTime => telemetry::Outcome::InTime,
+        Outcome::Late => telemetry::Outcome::Late,
+        Outcome::Refused => telemetry::Outcome::Refused,
+        Outcome::Failed => telemetry::Outcome::Failed,
+        Outcome::Cancelled => telemetry::Outcome::Cancelled,
+    }
+}
