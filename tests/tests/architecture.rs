@@ -16,6 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lane-plan", &["gpulet-core", "router-core"]),
     ("units", &[]),
     ("identity", &[]),
+    ("model-store", &[]),
     ("device-sections", &["gpulet-core", "units"]),
     ("workload", &["device-sections", "units"]),
     ("charts", &[]),

@@ -1,0 +1,368 @@
+"""A model repository at a URL: the example `mirror` of the crate `model-store` against a real S3 protocol server, moto's.
+
+`MIRROR_BIN` names the example (default: target/release/examples/mirror, or the debug one). Only loopback addresses are used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from fixtures.wait import until  # noqa: E402
+
+BUCKET = "models"
+KEY_ID, SECRET = "AKIAEXAMPLEOFTESTS", "a-secret-of-the-tests-0123456789"
+BIG_BYTES = 64 << 20
+
+
+def example() -> Path:
+    if named := os.environ.get("MIRROR_BIN"):
+        return Path(named)
+    built = [ROOT / "target" / profile / "examples" / "mirror" for profile in ("release", "debug")]
+    return next((path for path in built if path.exists()), built[0])
+
+
+@dataclass
+class Proxy:
+    """Passes requests on to a server, counts the bytes of content, and can stop after some bytes or refuse everything."""
+
+    upstream: str
+    port: int = 0
+    requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    content_bytes: int = 0
+    # Content of this many bytes passes; then the connection stalls until `resume` is set.
+    stall_after: int | None = None
+    stalled: threading.Event = field(default_factory=threading.Event)
+    resume: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        proxy = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
+                proxy.requests.append((self.command, self.path, {name.lower(): value for name, value in headers.items()}))
+                request = urllib.request.Request(f"{proxy.upstream}{self.path}", headers=headers, method=self.command)
+                try:
+                    response = urllib.request.urlopen(request, timeout=30)
+                except urllib.error.HTTPError as error:
+                    response = error
+                body = response.read()
+                self.send_response(response.status)
+                for name, value in response.headers.items():
+                    if name.lower() not in {"connection", "transfer-encoding", "content-length", "date", "server"}:
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                try:
+                    self.send(body, is_listing="list-type" in self.path)
+                except OSError:
+                    self.close_connection = True
+
+            def send(self, body: bytes, is_listing: bool) -> None:
+                step = 1 << 16
+                for start in range(0, len(body), step):
+                    if not is_listing:
+                        if proxy.stall_after is not None and proxy.content_bytes >= proxy.stall_after:
+                            proxy.stalled.set()
+                            proxy.resume.wait(60)
+                            self.close_connection = True
+                            return
+                        proxy.content_bytes += len(body[start : start + step])
+                    self.wfile.write(body[start : start + step])
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self.server.daemon_threads = True
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def gets(self) -> list[tuple[str, str, dict[str, str]]]:
+        return [request for request in self.requests if "list-type" not in request[1]]
+
+    def reset(self) -> None:
+        self.requests.clear()
+        self.content_bytes = 0
+
+
+@dataclass
+class Source:
+    """A bucket, and the cache folder of the mirror under test."""
+
+    proxy: Proxy
+    client: object
+    cache: Path
+
+    def put(self, key: str, content: bytes) -> None:
+        self.client.put_object(Bucket=BUCKET, Key=f"prod/{key}", Body=content)
+
+    def delete(self, key: str) -> None:
+        self.client.delete_object(Bucket=BUCKET, Key=f"prod/{key}")
+
+    def command(self, *options: str, url: str = f"s3://{BUCKET}/prod") -> list[str]:
+        endpoint = f"endpoint=http://127.0.0.1:{self.proxy.port}"
+        return [str(example()), url, str(self.cache), endpoint, "allow_http=true", "region=us-east-1", *options]
+
+    def mirror(self, *options: str, code: int = 0, secret: str = SECRET, **words: str) -> dict:
+        told = subprocess.run(self.command(*options, **words), capture_output=True, text=True, timeout=120, env=environment(secret))
+        assert told.returncode == code, told.stdout + told.stderr
+        assert secret not in told.stdout + told.stderr
+        return json.loads(told.stdout)
+
+    def expect(self, answer: dict, content: dict[str, bytes]) -> None:
+        folder = Path(answer["folder"])
+        found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        assert found == content
+        assert (self.cache / "current").resolve() == folder
+
+
+def environment(secret: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    kept = {name: value for name, value in kept.items() if "proxy" not in name.lower()}
+    return kept | {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": secret, "NO_PROXY": "*"}
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[str]:
+    os.environ.update(environment(SECRET))
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def source(moto: str, tmp_path: Path) -> Iterator[Source]:
+    urllib.request.urlopen(urllib.request.Request(f"{moto}/moto-api/reset", method="POST"), timeout=10).read()
+    credentials = {"aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
+    client = boto3.client("s3", endpoint_url=moto, **credentials)
+    client.create_bucket(Bucket=BUCKET)
+    proxy = Proxy(moto)
+    proxy.start()
+    yield Source(proxy, client, tmp_path / "cache")
+    proxy.resume.set()
+    proxy.stop()
+
+
+REPOSITORY = {
+    "resnet/config.pbtxt": b'backend: "onnxruntime"\n',
+    "resnet/1/model.onnx": b"first version" * 1000,
+    "resnet/2/model.onnx": b"second version" * 1000,
+    "tiny.onnx": b"tiny",
+    "empty/config.pbtxt": b"",
+}
+
+
+def upload(source: Source, content: dict[str, bytes]) -> None:
+    for key, body in content.items():
+        source.put(key, body)
+
+
+def test_the_first_mirror_is_the_repository(source: Source) -> None:
+    upload(source, REPOSITORY)
+    source.client.put_object(Bucket=BUCKET, Key="production/other.onnx", Body=b"another prefix")
+    answer = source.mirror("etag_is_md5=true")
+    size = sum(map(len, REPOSITORY.values()))
+    report = answer["report"]
+    assert (report["objects"], report["added"], report["bytes"]) == (5, 5, size)
+    assert report["bytes_downloaded"] == source.proxy.content_bytes == size
+    source.expect(answer, REPOSITORY)
+
+
+def test_without_a_change_nothing_is_downloaded(source: Source) -> None:
+    upload(source, REPOSITORY)
+    first = source.mirror()
+    source.proxy.reset()
+    again = source.mirror()
+    assert not source.proxy.gets()
+    assert again["report"]["bytes_downloaded"] == 0
+    assert again["report"]["bytes_reused"] == sum(map(len, REPOSITORY.values()))
+    assert again["folder"] == first["folder"]
+
+
+def test_one_changed_file_and_a_removed_model(source: Source) -> None:
+    upload(source, REPOSITORY)
+    first = source.mirror()
+    source.put("resnet/2/model.onnx", b"better")
+    source.delete("tiny.onnx")
+    source.proxy.reset()
+    answer = source.mirror()
+    report = answer["report"]
+    assert (report["added"], report["changed"], report["removed"]) == (0, 1, 1)
+    assert report["bytes_downloaded"] == source.proxy.content_bytes == len(b"better")
+    content = REPOSITORY | {"resnet/2/model.onnx": b"better"}
+    del content["tiny.onnx"]
+    source.expect(answer, content)
+    assert not Path(first["folder"]).exists()
+
+
+def test_a_killed_download_resumes(source: Source) -> None:
+    big = b"".join(hashlib.sha256(str(block).encode()).digest() for block in range(BIG_BYTES // 32))
+    upload(source, REPOSITORY | {"big/1/model.onnx": big})
+    source.proxy.stall_after = BIG_BYTES // 2
+    process = subprocess.Popen(source.command(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(SECRET))
+    assert source.proxy.stalled.wait(60)
+    parts = source.cache / "parts"
+    # The last MiB may not be written yet.
+    until(lambda: any(part.stat().st_size >= BIG_BYTES // 2 - (2 << 20) for part in parts.glob("*.part")), "no part")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close(), process.stderr.close()
+    assert not (source.cache / "current").is_symlink(), "half a snapshot"
+    [kept] = [part.stat().st_size for part in parts.glob("*.part") if part.stat().st_size]
+    source.proxy.stall_after = None
+    source.proxy.resume.set()
+    source.proxy.reset()
+    answer = source.mirror()
+    report = answer["report"]
+    assert report["bytes_resumed"] == kept
+    assert report["bytes_downloaded"] <= source.proxy.content_bytes <= BIG_BYTES - kept + sum(map(len, REPOSITORY.values()))
+    [ranged] = [headers for _, path, headers in source.proxy.gets() if "big/1" in path]
+    assert ranged["range"] == f"bytes={kept}-{BIG_BYTES - 1}"
+    assert ranged["if-match"] == f'"{hashlib.md5(big).hexdigest()}"'
+    source.expect(answer, REPOSITORY | {"big/1/model.onnx": big})
+    assert not list(parts.iterdir())
+
+
+def test_an_object_that_changes_while_the_download_is_interrupted(source: Source) -> None:
+    old, new = os.urandom(8 << 20), os.urandom(8 << 20)
+    upload(source, {"big/1/model.onnx": old})
+    source.proxy.stall_after = 4 << 20
+    process = subprocess.Popen(source.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(SECRET))
+    assert source.proxy.stalled.wait(60)
+    process.kill()
+    process.wait()
+    source.proxy.stall_after = None
+    source.proxy.resume.set()
+    upload(source, {"big/1/model.onnx": new})
+    answer = source.mirror()
+    assert answer["report"]["bytes_resumed"] == 0
+    source.expect(answer, {"big/1/model.onnx": new})
+
+
+def test_wrong_credentials_are_an_error_without_the_secret(source: Source, moto: str) -> None:
+    upload(source, REPOSITORY)
+    # From the next request on, moto checks signatures: no user has this key.
+    count = urllib.request.Request(f"{moto}/moto-api/reset-auth", data=b"0", method="POST")
+    urllib.request.urlopen(count, timeout=10).read()
+    try:
+        answer = source.mirror(code=1, secret="wrong-secret-of-the-tests")
+    finally:
+        urllib.request.urlopen(urllib.request.Request(f"{moto}/moto-api/reset-auth", data=b"inf", method="POST"), timeout=10).read()
+    assert answer["label"] == "denied"
+    assert answer["error"].startswith(f"model repository s3://{BUCKET}/prod: access denied: expected credentials that")
+    assert "InvalidAccessKeyId" in answer["error"] and KEY_ID not in answer["error"]
+
+
+def test_a_server_that_is_down_leaves_the_last_snapshot(source: Source) -> None:
+    source.proxy.stop()
+    answer = source.mirror("--retry-timeout-ms=1000", code=1)
+    assert answer["label"] == "unavailable" and "Connection refused" in answer["error"], answer
+    source.proxy.start()
+    upload(source, REPOSITORY)
+    first = source.mirror()
+    source.proxy.stop()
+    answer = source.mirror("--retry-timeout-ms=1000", code=3)
+    assert (answer["fresh"], answer["folder"], answer["label"]) == (False, first["folder"], "unavailable")
+    source.expect(answer, REPOSITORY)
+    source.proxy.start()
+
+
+def test_hostile_keys_are_refused_by_name(source: Source) -> None:
+    table = [("a/../../escape", "a part `..`"), ("a//b", "an empty part"), ("x" * 300, "300 bytes")]
+    for key, words in table:
+        upload(source, {"good.onnx": b"good", key: b"bad"})
+        answer = source.mirror(code=1)
+        assert answer["label"] == "key" and words in answer["error"] and key in answer["error"], answer
+        source.delete(key)
+    assert not list((source.cache / "blobs").iterdir())
+    assert source.mirror()["report"]["objects"] == 1
+
+
+def test_folder_markers_of_consoles_are_no_files(source: Source) -> None:
+    upload(source, {"": b"", "m/": b"", "m/1/": b"", "m/1/model.onnx": b"model"})
+    source.expect(source.mirror(), {"m/1/model.onnx": b"model"})
+
+
+def test_an_upload_in_parts(source: Source) -> None:
+    content = os.urandom(12 << 20)
+    config = boto3.s3.transfer.TransferConfig(multipart_threshold=5 << 20, multipart_chunksize=5 << 20)
+    path = source.cache.parent / "big"
+    path.write_bytes(content)
+    source.client.upload_file(str(path), BUCKET, "prod/big.onnx", Config=config)
+    answer = source.mirror("etag_is_md5=true")
+    source.expect(answer, {"big.onnx": content})
+    assert source.mirror()["report"]["bytes_downloaded"] == 0
+
+
+def test_a_bucket_that_does_not_exist_and_a_prefix_without_objects(source: Source) -> None:
+    answer = source.mirror(code=1, url="s3://nowhere/prod")
+    assert "NoSuchBucket" in answer["error"], answer
+    source.cache = source.cache.with_name("other")
+    answer = source.mirror(code=1)
+    assert answer["label"] == "empty" and "check the bucket and the prefix" in answer["error"]
+
+
+def test_a_repository_larger_than_the_cache(source: Source) -> None:
+    upload(source, REPOSITORY)
+    size = sum(map(len, REPOSITORY.values()))
+    answer = source.mirror("--bytes-max=1000", code=1)
+    assert answer["label"] == "too_large" and f"has {size} bytes" in answer["error"] and "is 1000" in answer["error"]
+
+
+def test_many_objects_are_listed_in_pages(source: Source) -> None:
+    content = {f"m{index}/1/model.onnx": str(index).encode() for index in range(1100)}
+    upload(source, content)
+    answer = source.mirror()
+    assert sum("list-type" in path for _, path, _ in source.proxy.requests) == 2
+    source.expect(answer, content)
+
+
+def test_processes_share_a_cache_folder(source: Source) -> None:
+    upload(source, REPOSITORY)
+    started = [subprocess.Popen(source.command(), stdout=subprocess.PIPE, text=True, env=environment(SECRET)) for _ in range(4)]
+    answers = [json.loads(process.communicate(timeout=120)[0]) for process in started]
+    size = sum(map(len, REPOSITORY.values()))
+    assert sum(answer["report"]["bytes_downloaded"] for answer in answers) == source.proxy.content_bytes == size
+    assert len({answer["folder"] for answer in answers}) == 1
+
+
+def test_a_plain_https_server_without_a_listing_says_so(source: Source, tmp_path: Path) -> None:
+    class Plain(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Plain) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/models"
+        command = [str(example()), url, str(tmp_path / "plain"), "allow_http=true", "--retry-timeout-ms=500"]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment(SECRET))
+        server.shutdown()
+    answer = json.loads(told.stdout)
+    assert told.returncode == 1 and "listing needs a WebDAV server, which answers PROPFIND" in answer["error"], answer
