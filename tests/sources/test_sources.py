@@ -268,13 +268,16 @@ def test_an_object_that_changes_while_the_download_is_interrupted(source: Source
 
 def test_wrong_credentials_are_an_error_without_the_secret(source: Source, moto: str) -> None:
     upload(source, REPOSITORY)
-    # From the next request on, moto checks signatures: no user has this key.
-    count = urllib.request.Request(f"{moto}/moto-api/reset-auth", data=b"0", method="POST")
-    urllib.request.urlopen(count, timeout=10).read()
+
+    def check_signatures_after(requests: str) -> None:
+        url, kind = f"{moto}/moto-api/reset-auth", {"Content-Type": "text/plain"}
+        urllib.request.urlopen(urllib.request.Request(url, requests.encode(), kind), timeout=10).read()
+
+    check_signatures_after("0")
     try:
         answer = source.mirror(code=1, secret="wrong-secret-of-the-tests")
     finally:
-        urllib.request.urlopen(urllib.request.Request(f"{moto}/moto-api/reset-auth", data=b"inf", method="POST"), timeout=10).read()
+        check_signatures_after("inf")
     assert answer["label"] == "denied"
     assert answer["error"].startswith(f"model repository s3://{BUCKET}/prod: access denied: expected credentials that")
     assert "InvalidAccessKeyId" in answer["error"] and KEY_ID not in answer["error"]
@@ -305,7 +308,7 @@ def test_hostile_keys_are_refused_by_name(source: Source) -> None:
     assert source.mirror()["report"]["objects"] == 1
 
 
-def test_folder_markers_of_consoles_are_no_files(source: Source) -> None:
+def test_folder_markers_of_consoles_are_not_files(source: Source) -> None:
     upload(source, {"": b"", "m/": b"", "m/1/": b"", "m/1/model.onnx": b"model"})
     source.expect(source.mirror(), {"m/1/model.onnx": b"model"})
 

@@ -40,6 +40,7 @@ const CURRENT_TRIES: usize = 100;
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     folder: PathBuf,
+    url: String,
     blobs: Blobs,
 }
 
@@ -82,24 +83,30 @@ impl Cache {
             fs::create_dir_all(folder.join(inner)).map_err(failed)?;
         }
         let folder = folder.canonicalize().map_err(failed)?;
-        let source = folder.join("source");
-        match fs::read_to_string(&source) {
-            Ok(found) if found.trim() == url => {}
-            Ok(found) => {
-                return Err(Error::OtherSource {
-                    path: folder,
-                    found: found.trim().to_owned(),
-                    url: url.to_owned(),
-                });
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                atomic_file::replace(&source, url.as_bytes())
-                    .map_err(|error| Error::cache(&source, &error))?;
-            }
-            Err(error) => return Err(Error::cache(&source, &error)),
-        }
         let blobs = Blobs::new(folder.join("blobs"));
-        Ok(Self { folder, blobs })
+        let cache = Self { folder, url: url.to_owned(), blobs };
+        cache.owner()?;
+        Ok(cache)
+    }
+
+    /// Fails if the folder belongs to another source. Returns whether it belongs to this one; a new folder belongs to none.
+    fn owner(&self) -> Result<bool, Error> {
+        let path = self.folder.join("source");
+        match fs::read_to_string(&path) {
+            Ok(found) if found == self.url => Ok(true),
+            Ok(found) => Err(Error::OtherSource { path: self.folder.clone(), found, url: self.url.clone() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(Error::cache(&path, &error)),
+        }
+    }
+
+    /// Makes the folder belong to this source.
+    fn claim(&self) -> Result<(), Error> {
+        let path = self.folder.join("source");
+        if !self.owner()? {
+            atomic_file::replace(&path, self.url.as_bytes()).map_err(|error| Error::cache(&path, &error))?;
+        }
+        Ok(())
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -134,7 +141,10 @@ impl Cache {
             let file = File::options().write(true).create(true).truncate(false).open(&path);
             let file = file.map_err(|error| Error::cache(&path, &error))?;
             match file.try_lock() {
-                Ok(()) => return Ok(Lock { file: Arc::new(file) }),
+                Ok(()) => {
+                    self.claim()?;
+                    return Ok(Lock { file: Arc::new(file) });
+                }
                 Err(TryLockError::WouldBlock) if started.elapsed() >= timeout => {
                     return Err(Error::Locked { path: self.folder.clone(), waited: timeout });
                 }

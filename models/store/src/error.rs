@@ -19,7 +19,7 @@ pub enum Error {
         /// What failed.
         reason: String,
     },
-    /// The source refuses the credentials, or there are none.
+    /// The source refuses the credentials, or needs some.
     #[error(
         "model repository {url}: access denied: expected credentials that may list and read it: {reason}"
     )]

@@ -34,7 +34,7 @@ impl Redaction {
         Self { secrets }
     }
 
-    /// A message in one line, without credentials, cut to a readable length.
+    /// A message in one line, without credentials, shortened to a readable length.
     pub(crate) fn apply(&self, message: &str) -> String {
         let mut message = message.split_whitespace().collect::<Vec<_>>().join(" ");
         for secret in &self.secrets {
@@ -71,7 +71,7 @@ mod tests {
         let variables = [
             ("AWS_SESSION_TOKEN", "session-of-mine"),
             ("AWS_REGION", "eu-west-1"),
-            ("HOME_KEY", "not of a store"),
+            ("OTHER_KEY", "not of a store"),
         ];
         let variables = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
         let redaction = Redaction::new(&options, variables);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn long_answers_are_cut() {
+    fn long_answers_are_shortened() {
         assert_eq!(Redaction::default().apply(&"x".repeat(5000)).len(), REASON_CHARS_MAX + 3);
     }
 }

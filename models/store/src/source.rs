@@ -180,10 +180,13 @@ impl Source {
         }
         let reason = self.redaction.apply(&reason);
         let url = self.url.to_string();
+        // Errors of listings have no type that says so, only a text.
+        let is_denied = ["status code: 401", "status code: 403"].iter().any(|text| reason.contains(text));
         match error {
             object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
                 Error::Denied { url, reason }
             }
+            _ if is_denied => Error::Denied { url, reason },
             _ => Error::Unavailable { url, reason },
         }
     }

@@ -23,9 +23,12 @@ fn urls_are_parsed() {
     assert_eq!(parse("s3://bucket/a/", &[]).unwrap().url(), "s3://bucket/a");
 }
 
+/// URL, options, and words of the error.
+type Row = (&'static str, &'static [(&'static str, &'static str)], &'static str);
+
 #[test]
 fn mistakes_say_what_is_right() {
-    let table: [(&str, &[(&str, &str)], &str); 17] = [
+    let table: [Row; 17] = [
         ("/srv/models", &[], "expected a scheme"),
         ("ftp://host/x", &[], "unknown scheme: expected s3"),
         ("s3:///prefix", &[], "expected a bucket after `s3://`"),

@@ -216,7 +216,7 @@ async fn hostile_keys_write_nothing() {
 }
 
 #[tokio::test]
-async fn a_folder_marker_is_no_file() {
+async fn a_folder_marker_is_not_a_file() {
     let scene = Scene::new();
     scene.put("a", "").await;
     scene.put("a/b", "content").await;
@@ -294,7 +294,7 @@ async fn a_source_that_always_changes_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_source_that_stalls_is_given_up() {
+async fn a_source_that_stalls_is_an_error() {
     let scene = Scene::new();
     scene.put("a", "0123456789").await;
     scene.store.push([Fault::Stall, Fault::Stall, Fault::Stall]);
@@ -336,7 +336,8 @@ async fn refreshes_of_one_folder_run_one_after_the_other() {
 #[tokio::test]
 async fn a_folder_belongs_to_one_source() {
     let scene = Scene::new();
-    scene.mirror();
+    scene.put("a", "content").await;
+    scene.refresh().await.unwrap();
     let source = Source::with_store(Arc::new(InMemory::new()), "models", "memory://y/models");
     let error = Mirror::with_source(source, scene.folder.path(), Limits::default()).unwrap_err().to_string();
     assert!(error.contains("holds memory://x/models: expected memory://y/models"), "{error}");
