@@ -1,8 +1,10 @@
 //! The files of one model version, read once.
 
+use std::any::Any;
 use std::fmt;
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -82,6 +84,18 @@ pub struct ModelFiles {
     /// Folder that external weight files must lie in; `None` for a model that was not read from a folder of
     /// its own and thus can have none.
     folder: Option<PathBuf>,
+    /// Keeps `folder` in place.
+    guard: Option<FolderGuard>,
+}
+
+/// Keeps a folder from being removed for as long as it lives.
+#[derive(Clone)]
+pub struct FolderGuard(pub Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for FolderGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FolderGuard")
+    }
 }
 
 impl ModelFiles {
@@ -89,13 +103,20 @@ impl ModelFiles {
     pub fn from_bytes(name: ModelName, version: Version, format: Format, bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         let hash = ContentHash::of(&bytes);
-        Self { name, version, format, bytes, hash, config: None, folder: None }
+        Self { name, version, format, bytes, hash, config: None, folder: None, guard: None }
     }
 
     /// The same files, allowed to refer to weight files inside `folder`.
     #[must_use]
     pub fn in_folder(mut self, folder: PathBuf) -> Self {
         self.folder = Some(folder);
+        self
+    }
+
+    /// The same files, whose folder stays in place while they or copies of them live.
+    #[must_use]
+    pub fn guarded(mut self, guard: FolderGuard) -> Self {
+        self.guard = Some(guard);
         self
     }
 

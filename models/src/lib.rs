@@ -29,7 +29,7 @@ pub use batching::DEFAULT_MAX_BATCH;
 pub use effective::{EffectiveConfig, SettingChange};
 pub use engine::{EngineChoice, Known, LoadOptions, UnknownEngine};
 pub use error::{ConfigError, EngineFailure, LoadError, Problem};
-pub use files::{ContentHash, Format, ModelFiles};
+pub use files::{ContentHash, FolderGuard, Format, ModelFiles};
 pub use identity::{InvalidName, ModelName, Version};
 pub use loader::{Loader, inspect};
 pub use memory::{give_back_large_blocks, release_unused_memory};

@@ -11,6 +11,9 @@ use cargo_metadata::MetadataCommand;
 /// Dependencies that only generated code uses.
 const GENERATED: &[(&str, &str)] = &[("server", "prost"), ("server", "tonic-prost")];
 
+/// Dependencies whose library has another name.
+const LIBRARIES: &[(&str, &str)] = &[("md-5", "md5")];
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -41,7 +44,9 @@ fn every_dependency_of_a_crate_occurs_in_its_code() {
         let names = names(&text);
         unused.extend(package.dependencies.iter().filter_map(|dependency| {
             let name = dependency.rename.as_ref().unwrap_or(&dependency.name);
-            let used = names.contains(name.replace('-', "_").as_str())
+            let library = LIBRARIES.iter().find(|(package, _)| package == name);
+            let library = library.map_or(name.replace('-', "_"), |(_, library)| (*library).to_owned());
+            let used = names.contains(library.as_str())
                 || GENERATED.contains(&(package.name.as_str(), name.as_str()));
             (!used).then(|| format!("{}: {name}", package.manifest_path))
         }));

@@ -185,6 +185,9 @@ fn repository(config: &Config) -> Finding {
     let Some(path) = &config.repository.path else {
         return finding("repository", Verdict::Absent, "not set: the built-in model is served");
     };
+    if matches!(config.repository.location(), Ok(Some(_))) {
+        return finding("repository", Verdict::Ok, format!("{}: `tessera check` reads it", path.display()));
+    }
     match Repository::open(path).and_then(|repository| repository.scan()) {
         Ok(snapshot) => {
             let mut detail = format!("{}: {} models", path.display(), snapshot.models.len());

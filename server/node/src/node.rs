@@ -105,7 +105,7 @@ impl Node {
         }
         let requests =
             RequestLog::new(&config.request_log, tenants.kept_names(), spans).map_err(anyhow::Error::msg)?;
-        let source = Source::open(&config.repository)?;
+        let source = Source::connect(&config.repository).await?;
         let names = source.names().map_err(|refusal| anyhow::anyhow!(refusal.message))?;
         config.check_models(names.keys().map(String::as_str))?;
         let environment = Environment {

@@ -20,6 +20,9 @@ impl Node {
                 format!("model `{name}` is not loaded, because the configuration has mistakes: {problems}");
             Refusal::new(Reason::LoadFailed, message)
         })?;
+        self.catalog().refresh_source().await.map_err(|error| {
+            Refusal::new(Reason::LoadFailed, format!("model `{name}` is not loaded: {error}"))
+        })?;
         self.catalog().set_settings(name, config.models.get(name));
         // Detached, so that a client that leaves does not leave a model half loaded.
         let (catalog, name) = (Arc::clone(self.catalog()), name.to_owned());
@@ -38,6 +41,9 @@ impl Node {
                 return;
             }
         };
+        if let Err(error) = self.catalog().refresh_source().await {
+            tracing::error!(%error, "models are reloaded from the local copy of the repository");
+        }
         if let Err(error) = logs::set_level(&config.server.log_level) {
             tracing::error!(%error, "server.log_level is not changed");
         }

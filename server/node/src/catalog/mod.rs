@@ -12,6 +12,7 @@ mod load;
 mod overrides;
 mod prepare;
 mod refusal_report;
+mod remote;
 mod response_cache;
 mod sequences;
 mod sessions;
@@ -48,6 +49,7 @@ pub use background::LoadPriority;
 pub use gauges::ModelGauges;
 pub use load::{LoadReport, row_bytes};
 pub use overrides::LoadParameters;
+pub use remote::SourceError;
 pub use response_cache::{CacheKey, ResponseCache, key as cache_key};
 pub use sessions::ModelsHeld;
 pub use shapes::Counts as ShapeCounts;
@@ -311,6 +313,14 @@ impl Catalog {
         }
         let has_lane = serving.values().all(|loaded| loaded.has_lane() || !loaded.activation.is_active());
         (!has_lane).then(|| format!("model `{name}` has no lane to run on"))
+    }
+
+    /// Copies a repository at a URL again, if it changed.
+    ///
+    /// # Errors
+    /// Why that failed. What was copied before stays in use.
+    pub async fn refresh_source(&self) -> Result<(), SourceError> {
+        self.source.refresh().await
     }
 
     /// Names of the models in the repository.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use models::repository::{Ignored, Pbtxt, Repository, RepositoryError};
+use models::repository::{Ignored, Pbtxt, Repository};
 use models::{Format, LoadError, ModelFiles, ModelName, Version};
 
 use super::overrides::Overrides;
+use super::remote::{Remote, SourceError};
 use crate::bundled;
 use crate::config::Repository as RepositoryConfig;
 use crate::reason::{Reason, Refusal};
@@ -22,19 +23,47 @@ enum Base {
     Embedded,
     /// A model repository.
     Folder(Repository),
+    /// A model repository at a URL.
+    Remote(Box<Remote>),
 }
 
 impl Source {
-    /// The models that a configuration names.
-    pub fn open(config: &RepositoryConfig) -> Result<Self, RepositoryError> {
-        let base = match &config.path {
-            None => Base::Embedded,
-            Some(path) => {
+    /// The models that a configuration names. Models at a URL are copied first.
+    ///
+    /// # Errors
+    /// If the repository cannot be read.
+    pub async fn connect(config: &RepositoryConfig) -> Result<Self, SourceError> {
+        // What is wrong with the location was reported when the configuration was read.
+        let location = config.location().ok().flatten();
+        let base = match (location, &config.path) {
+            (_, None) => Base::Embedded,
+            (Some(location), _) => Base::Remote(Box::new(Remote::connect(&location, config).await?)),
+            (None, Some(path)) => {
                 let repository = Repository::open(path)?;
                 Base::Folder(if config.strict { repository } else { repository.lenient() })
             }
         };
         Ok(Self { base, strict: config.strict, overrides: Overrides::default() })
+    }
+
+    /// [`Source::connect`] for a program without a runtime. The source is read as it is now: it is not copied again.
+    ///
+    /// # Errors
+    /// If the repository cannot be read.
+    pub fn open(config: &RepositoryConfig) -> Result<Self, SourceError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(Self::connect(config))
+    }
+
+    /// Copies models at a URL again, if they changed.
+    ///
+    /// # Errors
+    /// Why that failed. What was copied before stays in use.
+    pub(super) async fn refresh(&self) -> Result<(), SourceError> {
+        match &self.base {
+            Base::Remote(remote) => remote.refresh().await,
+            Base::Embedded | Base::Folder(_) => Ok(()),
+        }
     }
 
     /// Whether fields that cannot be honored are errors.
@@ -58,27 +87,19 @@ impl Source {
     ///
     /// # Errors
     /// If the repository cannot be read.
-    pub fn ignored(&self) -> Result<Vec<Ignored>, RepositoryError> {
+    pub fn ignored(&self) -> Result<Vec<Ignored>, SourceError> {
         match &self.base {
             Base::Embedded => Ok(Vec::new()),
             Base::Folder(repository) => Ok(repository.scan()?.ignored),
+            Base::Remote(remote) => Ok(remote.current().repository().scan()?.ignored),
         }
     }
 
     fn base_names(&self) -> Result<BTreeMap<String, Vec<u64>>, Refusal> {
         match &self.base {
             Base::Embedded => Ok(BTreeMap::from([(bundled::NAME.to_owned(), vec![bundled::VERSION])])),
-            Base::Folder(repository) => {
-                let snapshot =
-                    repository.scan().map_err(|error| Refusal::new(Reason::Internal, error.to_string()))?;
-                for ignored in &snapshot.ignored {
-                    tracing::debug!(entry = %ignored.entry, reason = %ignored.reason, "not a model");
-                }
-                let row = |(name, found): (ModelName, models::repository::Found)| {
-                    (name.as_str().to_owned(), found.versions.iter().map(|version| version.0).collect())
-                };
-                Ok(snapshot.models.into_iter().map(row).collect())
-            }
+            Base::Folder(repository) => names_in(repository),
+            Base::Remote(remote) => names_in(remote.current().repository()),
         }
     }
 
@@ -90,6 +111,7 @@ impl Source {
         match &self.base {
             Base::Embedded => Ok(Some(Pbtxt::parse(name, bundled::CONFIG, true)?)),
             Base::Folder(repository) => repository.config(name),
+            Base::Remote(remote) => remote.current().repository().config(name),
         }
     }
 
@@ -108,6 +130,10 @@ impl Source {
         match &self.base {
             Base::Embedded => Ok(ModelFiles::from_bytes(name.clone(), version, Format::Onnx, bundled::MODEL)),
             Base::Folder(repository) => repository.read(name, version, config),
+            Base::Remote(remote) => {
+                let copy = remote.current();
+                Ok(copy.repository().read(name, version, config)?.guarded(copy.guard()))
+            }
         }
     }
 
@@ -116,6 +142,18 @@ impl Source {
         match &self.base {
             Base::Embedded => Ok(bundled::LABELS.lines().map(str::to_owned).collect()),
             Base::Folder(repository) => repository.labels(name, file),
+            Base::Remote(remote) => remote.current().repository().labels(name, file),
         }
     }
+}
+
+fn names_in(repository: &Repository) -> Result<BTreeMap<String, Vec<u64>>, Refusal> {
+    let snapshot = repository.scan().map_err(|error| Refusal::new(Reason::Internal, error.to_string()))?;
+    for ignored in &snapshot.ignored {
+        tracing::debug!(entry = %ignored.entry, reason = %ignored.reason, "not a model");
+    }
+    let row = |(name, found): (ModelName, models::repository::Found)| {
+        (name.as_str().to_owned(), found.versions.iter().map(|version| version.0).collect())
+    };
+    Ok(snapshot.models.into_iter().map(row).collect())
 }

@@ -80,7 +80,7 @@ pub struct Config {
     pub cache: Cache,
     /// Traces of requests.
     pub trace: Trace,
-    /// OpenTelemetry.
+    /// What is sent to a collector over OTLP.
     pub telemetry: Telemetry,
     /// The last requests and the access log.
     pub request_log: RequestLogSettings,
@@ -222,7 +222,13 @@ impl Config {
         if let Err(error) = self.repository.engine.parse::<models::EngineChoice>() {
             report("repository.engine", error.to_string());
         }
-        if let Some(path) = self.repository.path.as_deref().filter(|path| !Path::is_dir(path)) {
+        let location = self.repository.location();
+        if let Err((path, reason)) = &location {
+            report(path, reason.clone());
+        }
+        let is_folder = matches!(location, Ok(None));
+        let folder = self.repository.path.as_deref().filter(|_| is_folder);
+        if let Some(path) = folder.filter(|path| !Path::is_dir(path)) {
             report(
                 "repository.path",
                 format!("`{}` is not a folder: expected a folder with models", path.display()),

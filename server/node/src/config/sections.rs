@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use device_sections::InterferenceSection;
 use documented::{Documented, DocumentedFields};
+use model_store::{Location, LocationError, is_secret};
 use models::TimeSpan;
 use serde::{Deserialize, Serialize};
 
@@ -103,9 +104,17 @@ impl Default for Server {
 #[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct Repository {
-    /// Folder of models (`<model>/<version>/model.onnx`, or `<model>.onnx`). Default: the embedded models.
-    /// Example: `"/models"`.
+    /// Folder of models (`<model>/<version>/model.onnx`, or `<model>.onnx`), or the URL of one: `s3://bucket/prefix`, `gs://`,
+    /// `az://`, or `https://` for WebDAV. Default: the embedded models. Example: `"/models"`.
     pub path: Option<PathBuf>,
+    /// Folder for a local copy of a repository at a URL, which needs one. The server starts from it while the source cannot be
+    /// reached. Default: none. Example: `"/var/cache/tessera"`.
+    pub cache: Option<PathBuf>,
+    /// Bytes of model files that `repository.cache` may hold.
+    pub cache_bytes: Size,
+    /// Options of the store of a repository at a URL. Credentials are not options: they come from the environment, as usual for the
+    /// store. Example: `{ region = "eu-central-1" }`.
+    pub options: BTreeMap<String, String>,
     /// `all`: load every model at start; `explicit`: only models that `/v2/repository/models/M/load` requests.
     pub load: LoadMode,
     /// Engine of models that do not name one: `auto` (ONNX Runtime if its library is found, else tract),
@@ -132,10 +141,46 @@ pub enum LoadMode {
     Explicit,
 }
 
+impl Repository {
+    /// Where models are, if that is a URL.
+    ///
+    /// # Errors
+    /// The setting that is wrong, and what would be right.
+    pub fn location(&self) -> Result<Option<Location>, (&'static str, String)> {
+        let url = self.path.as_ref().and_then(|path| path.to_str()).filter(|path| Location::is_url(path));
+        let Some(url) = url else {
+            return match () {
+                () if !self.options.is_empty() => {
+                    Err(("repository.options", "expected `repository.path` to be a URL".to_owned()))
+                }
+                () if self.cache.is_some() => {
+                    Err(("repository.cache", "expected `repository.path` to be a URL".to_owned()))
+                }
+                () => Ok(None),
+            };
+        };
+        if let Some(name) = self.options.keys().find(|name| is_secret(name)) {
+            let told = format!("`{name}` is a credential: expected it in the environment of the server");
+            return Err(("repository.options", told));
+        }
+        let location = Location::parse(url, &self.options).map_err(|error| match error {
+            LocationError::Url { .. } => ("repository.path", error.to_string()),
+            LocationError::Option { .. } => ("repository.options", error.to_string()),
+        })?;
+        if self.cache.is_none() {
+            return Err(("repository.cache", format!("expected a folder for a local copy of {location}")));
+        }
+        Ok(Some(location))
+    }
+}
+
 impl Default for Repository {
     fn default() -> Self {
         Self {
             path: None,
+            cache: None,
+            cache_bytes: Size(64 << 30),
+            options: BTreeMap::new(),
             load: LoadMode::All,
             engine: "auto".to_owned(),
             strict: true,

@@ -8,6 +8,7 @@ mod gpus;
 mod interference;
 mod machine;
 mod model;
+mod model_source;
 pub mod names;
 mod telemetry;
 mod tenant;
@@ -28,6 +29,7 @@ pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
 pub use machine::MachineMetrics;
 pub use model::{LaneMetrics, ModelLabels, ModelMetrics};
+pub use model_source::{repository_listed, repository_refresh_failed};
 pub use telemetry::telemetry_sent;
 pub use tenant::TenantMetrics;
 pub use violations::ViolationMetrics;
@@ -80,6 +82,7 @@ mod tests {
     use router::Timing;
     use router_core::{Allowance, TenantQuota};
     use std::collections::BTreeMap;
+    use std::time::UNIX_EPOCH;
 
     fn rendered(triton_names: bool) -> String {
         let recorder = recorder().unwrap();
@@ -123,6 +126,7 @@ mod tests {
                 metrics::counter!(metric.name, names::LANE => "0").increment(1);
             }
             metrics::counter!(names::INVARIANT_VIOLATIONS.name, names::ID => "router.test").increment(1);
+            repository_listed(UNIX_EPOCH);
             telemetry_sent(&::telemetry::Statistics::default());
             metrics::counter!(names::ACCESS_LOG_LOST.name).increment(1);
             metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => "cached").increment(1);

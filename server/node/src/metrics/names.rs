@@ -112,6 +112,10 @@ metrics! {
         TRACES: Counter, "tessera_traces_total", [], "Traces of requests that were written.";
         TRACES_LOST: Counter, "tessera_traces_lost_total", [],
             "Traces of requests that were not written: the disk was full or too slow, or `trace.max_bytes` was reached.";
+        REPOSITORY_LISTED: Time, "tessera_repository_listed_seconds", [],
+            "When a repository at a URL listed the models that are served.";
+        REPOSITORY_REFRESH_FAILURES: Counter, "tessera_repository_refresh_failures_total", [],
+            "Attempts to copy models from a URL that failed. The last copy is served.";
         TELEMETRY_EXPORTED: Counter, "tessera_telemetry_exported_total", [SIGNAL],
             "Spans, data points and log events that the collector of `telemetry.endpoint` took.";
         TELEMETRY_DROPPED: Counter, "tessera_telemetry_dropped_total", [SIGNAL, CAUSE],
