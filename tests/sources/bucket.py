@@ -39,14 +39,20 @@ class Proxy:
     stall_after: int | None = None
     stalled: threading.Event = field(default_factory=threading.Event)
     resume: threading.Event = field(default_factory=threading.Event)
+    # Connections that are open then end with their next request.
+    stopped: bool = False
 
     def start(self) -> None:
         proxy = self
+        self.stopped = False
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                if proxy.stopped:
+                    self.close_connection = True
+                    return
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
                 proxy.requests.append((self.command, self.path, {name.lower(): value for name, value in headers.items()}))
                 request = urllib.request.Request(f"{proxy.upstream}{self.path}", headers=headers, method=self.command)
@@ -87,6 +93,7 @@ class Proxy:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
+        self.stopped = True
         self.server.shutdown()
         self.server.server_close()
 

@@ -6,16 +6,21 @@
 from __future__ import annotations
 
 import hashlib
+import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import urllib.request
 from pathlib import Path
+
+import boto3
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fixtures.wait import until  # noqa: E402
-from sources.bucket import BUCKET, SECRET, Proxy, Source, environment  # noqa: E402
+from sources.bucket import BUCKET, KEY_ID, SECRET, Source, environment, example  # noqa: E402
 
 BIG_BYTES = 64 << 20
 

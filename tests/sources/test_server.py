@@ -72,7 +72,7 @@ def test_a_new_version_in_the_bucket_is_served_after_a_load(source: Source, tmp_
         assert metric(server, "tessera_repository_listed_seconds") > 1e9
 
 
-def test_a_source_that_is_gone_stops_no_request_and_no_start(source: Source, tmp_path: Path) -> None:
+def test_a_source_that_cannot_be_reached_stops_no_request_and_no_start(source: Source, tmp_path: Path) -> None:
     echo(1_000).place(tmp_path / "models", "m")
     upload(source, tmp_path / "models")
     with serve(source) as server:

@@ -8,7 +8,7 @@ mod access_log;
 mod entry;
 mod explanation;
 mod query;
-mod span;
+mod spans;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +17,10 @@ use std::time::Instant;
 use router::RouterHandle;
 
 pub use access_log::AccessLog;
-pub use entry::{Entry, Outcome};
+pub use entry::{Entry, Outcome, Span};
 pub use explanation::Explanation;
 pub use query::Query;
-pub use span::{Span, Spans};
+pub use spans::Spans;
 
 use crate::config::RequestLogSettings;
 use crate::metrics::Transport;

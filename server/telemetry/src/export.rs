@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::signal::SignalName;
 
-pub use client::InvalidEndpoint;
-pub(crate) use client::{Client, check};
+pub(crate) use client::Client;
+pub use client::{InvalidEndpoint, check_connection};
 pub(crate) use delivery::Delivery;
 pub(crate) use worker::{Flush, Worker};
 

@@ -29,7 +29,7 @@ mod traces;
 mod unix_time;
 
 pub use context::{InvalidTraceParent, Parent, TraceContext};
-pub use export::InvalidEndpoint;
+pub use export::{InvalidEndpoint, check_connection};
 pub use exporter::{Exporter, Sources};
 pub use ids::{IdSource, SpanId, TraceId};
 pub use logs::{LogLayer, LogRecords, log_layer};

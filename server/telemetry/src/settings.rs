@@ -5,8 +5,6 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use crate::export::InvalidEndpoint;
-
 /// How OTLP is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
@@ -94,16 +92,6 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// Checks the connection without making one.
-    ///
-    /// # Errors
-    /// Says which setting of the connection is wrong.
-    pub fn check(&self) -> Result<(), InvalidEndpoint> {
-        crate::export::check(self)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,15 +101,5 @@ mod tests {
         let headers = Headers(BTreeMap::from([("authorization".to_owned(), "Bearer secret".to_owned())]));
         let shown = format!("{:?}", Settings { headers, ..Settings::default() });
         assert!(shown.contains("authorization") && !shown.contains("secret"), "{shown}");
-    }
-
-    #[test]
-    fn a_wrong_connection_is_found_before_it_is_used() {
-        let settings = Settings { endpoint: "collector".to_owned(), ..Settings::default() };
-        assert!(matches!(settings.check(), Err(InvalidEndpoint::Url(_))));
-        let headers = Headers(BTreeMap::from([("a b".to_owned(), "1".to_owned())]));
-        let settings = Settings { headers, ..Settings::default() };
-        assert!(matches!(settings.check(), Err(InvalidEndpoint::Header(_))));
-        assert_eq!(Settings::default().check(), Ok(()));
     }
 }

@@ -151,10 +151,10 @@ impl Repository {
         let Some(url) = url else {
             return match () {
                 () if !self.options.is_empty() => {
-                    Err(("repository.options", "expected `repository.path` to be a URL".to_owned()))
+                    Err(("repository.options", "has no effect without a URL in `repository.path`".to_owned()))
                 }
                 () if self.cache.is_some() => {
-                    Err(("repository.cache", "expected `repository.path` to be a URL".to_owned()))
+                    Err(("repository.cache", "has no effect without a URL in `repository.path`".to_owned()))
                 }
                 () => Ok(None),
             };

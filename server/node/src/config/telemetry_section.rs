@@ -165,7 +165,7 @@ impl Telemetry {
                 .map_err(|reason| format!("telemetry.headers_file: {reason}"))?
                 .unwrap_or_default(),
         };
-        settings.check().map_err(|mistake| {
+        telemetry::check_connection(&settings).map_err(|mistake| {
             let setting = match mistake {
                 telemetry::InvalidEndpoint::Header(_) => "headers_file",
                 _ => "endpoint",

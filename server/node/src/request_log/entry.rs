@@ -8,8 +8,9 @@ use crate::reason::Reason;
 use crate::tenants::RequestTenant;
 use router::{RecordKey, Timing};
 use serde::{Deserialize, Serialize};
+use telemetry::{Parent, TraceContext};
 
-use super::{Origin, Span};
+use super::Origin;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -45,6 +46,15 @@ impl Outcome {
             _ => Self::Refused,
         }
     }
+}
+
+/// The part of a trace that is one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its ids.
+    pub context: TraceContext,
+    /// The span of the client. `None` if it named none.
+    pub parent: Option<Parent>,
 }
 
 /// A request that ended.

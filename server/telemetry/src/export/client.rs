@@ -46,8 +46,11 @@ pub enum InvalidEndpoint {
 
 type Connection = legacy::Client<HttpsConnector<HttpConnector>, Body>;
 
-/// Checks the parts of a connection that need no connection.
-pub(crate) fn check(settings: &Settings) -> Result<(), InvalidEndpoint> {
+/// Checks the settings of the connection without making one.
+///
+/// # Errors
+/// Says which setting is wrong.
+pub fn check_connection(settings: &Settings) -> Result<(), InvalidEndpoint> {
     endpoint(&settings.endpoint)?;
     headers(settings).map(drop)
 }

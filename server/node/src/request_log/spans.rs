@@ -5,20 +5,11 @@ use std::time::SystemTime;
 
 use router::RecordKey;
 use telemetry::{
-    Batch, BatchId, Ended, Exporter, IdSource, Parent, Request, Stages, TraceContext, Transport as Sent,
+    Batch, BatchId, Ended, Exporter, IdSource, Request, Stages, TraceContext, Transport as Sent,
 };
 
-use super::{Entry, Outcome};
+use super::entry::{Entry, Outcome, Span};
 use crate::metrics::Transport;
-
-/// The part of a trace that is one request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Its ids.
-    pub context: TraceContext,
-    /// The span of the client. `None` if it named none.
-    pub parent: Option<Parent>,
-}
 
 /// Makes spans, and offers requests that ended to the exporter.
 #[derive(Clone, Debug)]
