@@ -200,7 +200,6 @@ fn read_headers(path: &Path) -> Result<telemetry::Headers, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config::{Config, Sources};
 
     fn load(text: &str) -> Result<Config, String> {
