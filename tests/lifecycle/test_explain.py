@@ -64,7 +64,8 @@ def test_a_refused_request_is_explained_with_what_would_have_helped(tmp_path: Pa
             if "admission" in told and told["reason"] == "deadline_unmeetable":
                 at_admission.append(told)
         assert at_admission
-        told = at_admission[0]
+        # The one that came closest to its objective.
+        told = min(at_admission, key=lambda one: one["admission"]["earliest_end_ms"])
         admission = told["admission"]
         assert admission["rows_before"] >= 1 and admission["lanes"] == 1
         assert admission["earliest_end_ms"] > 250 > admission["earliest_end_with_one_more_lane_ms"], told
