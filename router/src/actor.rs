@@ -253,6 +253,7 @@ impl Actor {
             compute: report.compute,
             hand_back: report.ended.elapsed(),
             lane: report.lane,
+            batch: Some(BatchId(report.token)),
             batch_rows: batch.rows,
             leads_batch: true,
         };

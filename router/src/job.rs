@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use gpulet::{BatchError, Member, Response};
-use router_core::{Class, ModelId, Nanos, Outcome, Reason, RequestId, ShapeKey, Tenant, TimeoutAction};
+use router_core::{
+    BatchId, Class, ModelId, Nanos, Outcome, Reason, RequestId, ShapeKey, Tenant, TimeoutAction,
+};
 
 use crate::sequences::SequenceStep;
 
@@ -43,6 +45,8 @@ pub struct Timing {
     pub hand_back: Duration,
     /// The lane that ran the batch.
     pub lane: u32,
+    /// The batch, as the router's decisions name it. `None`: it ran in none.
+    pub batch: Option<BatchId>,
     /// Rows of the batch.
     pub batch_rows: u32,
     /// True for exactly one of the answered requests of a batch, so that batches can be counted.

@@ -23,7 +23,8 @@ impl Exported {
     /// # Errors
     /// Names the setting that cannot be used.
     pub fn of(config: &Telemetry) -> anyhow::Result<Option<(Self, Option<LogLayer>)>> {
-        let Some(settings) = config.settings().map_err(anyhow::Error::msg)? else { return Ok(None) };
+        let settings = config.settings().map_err(|(path, reason)| anyhow::anyhow!("{path}: {reason}"))?;
+        let Some(settings) = settings else { return Ok(None) };
         let (layer, logs) = if settings.logs {
             let (layer, records) = log_layer(settings.log_level, settings.queue);
             (Some(layer), Some(records))
@@ -46,7 +47,7 @@ impl Exported {
         let recorder = recorder.clone();
         let sources = Sources {
             tls,
-            metrics: Some(Box::new(move || recorder.render())),
+            metrics: Some(Arc::new(move || recorder.render())),
             started: SystemTime::now(),
             logs: self.logs,
             ..Sources::new(Arc::clone(&ids))

@@ -217,6 +217,8 @@ def test_traces_metrics_and_logs_arrive(tmp_path: Path, protocol: str, receiver:
     assert took >= 2_000_000, "the model takes 2 ms"
     (batch,) = (span for span in spans if any(link.trace_id == root.trace_id for link in span.links) and span.name == "batch")
     assert batch.trace_id != root.trace_id
+    numbers = {one.key: one.value.int_value for one in batch.attributes}
+    assert numbers["tessera.batch.id"] == explained["batch"]["id"], "the batch of the explanation"
     failed = [span for span in spans if span.status.code == 2]
     assert failed and all("slow" in span.name or attributes(span).get("tessera.model") == "slow" for span in failed), failed
     assert all(heard["authorization"] == "Bearer secret-of-the-collector" for heard in collector.headers)

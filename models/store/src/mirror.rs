@@ -267,7 +267,7 @@ fn switch(
     for entry in old.objects.values().filter(|entry| !used.contains(&entry.digest)) {
         cache.blobs().touch(entry.digest).map_err(|error| Error::cache(cache.folder(), &error))?;
     }
-    // The old snapshot is no longer held by this refresh.
+    // The content of a snapshot that is held is not evicted.
     drop(before);
     let keep = Keep { current: Some(Arc::new(manifest)), ..Keep::default() };
     let evicted = evict(cache, &keep, bytes_max)?;

@@ -185,7 +185,7 @@ fn repository(config: &Config) -> Finding {
     let Some(path) = &config.repository.path else {
         return finding("repository", Verdict::Absent, "not set: the built-in model is served");
     };
-    if matches!(config.repository.location(), Ok(Some(_))) {
+    if matches!(config.repository.remote(), Ok(Some(_))) {
         return finding("repository", Verdict::Ok, format!("{}: `tessera check` reads it", path.display()));
     }
     match Repository::open(path).and_then(|repository| repository.scan()) {

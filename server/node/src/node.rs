@@ -103,8 +103,8 @@ impl Node {
             router.lane_up(lane.clone()).await;
             lanes.push(lane);
         }
-        let requests =
-            RequestLog::new(&config.request_log, tenants.kept_names(), spans).map_err(anyhow::Error::msg)?;
+        let requests = RequestLog::new(&config.request_log, tenants.request_names(), spans)
+            .map_err(anyhow::Error::msg)?;
         let source = Source::connect(&config.repository).await?;
         let names = source.names().map_err(|refusal| anyhow::anyhow!(refusal.message))?;
         config.check_models(names.keys().map(String::as_str))?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use oip::{ErrorKind, ProtocolError};
 use router::RecordKey;
+use telemetry::Outcome;
 
 /// Declares [`Reason`]: each reason with its label.
 macro_rules! reasons {
@@ -147,6 +148,26 @@ impl From<ProtocolError> for Refusal {
             ErrorKind::BadOutput => Reason::EngineFailed,
         };
         Self::new(reason, error.to_string())
+    }
+}
+
+impl Reason {
+    /// How a request ends for this reason.
+    pub fn outcome(self) -> Outcome {
+        match self {
+            Self::Cancelled | Self::SlowReader => Outcome::Cancelled,
+            Self::LaneFailed
+            | Self::Quarantined
+            | Self::EngineFailed
+            | Self::ModelUnknown
+            | Self::ModelNotFound
+            | Self::ModelUnavailable
+            | Self::ModelUnsupported
+            | Self::ModelAlreadyExists
+            | Self::ModelCancelled
+            | Self::Internal => Outcome::Failed,
+            _ => Outcome::Refused,
+        }
     }
 }
 

@@ -17,10 +17,11 @@ use std::time::Instant;
 use router::RouterHandle;
 
 pub use access_log::AccessLog;
-pub use entry::{Entry, Outcome, Span};
+pub use entry::{Entry, Span};
 pub use explanation::Explanation;
 pub use query::Query;
 pub use spans::Spans;
+pub use telemetry::Outcome;
 
 use crate::config::RequestLogSettings;
 use crate::metrics::Transport;
@@ -189,7 +190,7 @@ impl Open<'_> {
     pub fn failed(mut self, refusal: &Refusal) {
         let Some(mut entry) = self.entry.take() else { return };
         entry.total = self.arrived.elapsed();
-        entry.outcome = Outcome::of(refusal.reason);
+        entry.outcome = refusal.reason.outcome();
         entry.reason = Some(refusal.reason);
         entry.message = refusal.message.as_str().into();
         entry.record = refusal.record;

@@ -89,8 +89,8 @@ impl Tenants {
         names.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// Names by number, to keep.
-    pub fn kept_names(&self) -> TenantNames {
+    /// Names of the tenants of requests, for records of them.
+    pub fn request_names(&self) -> TenantNames {
         TenantNames(self.names().into_iter().map(Into::into).collect())
     }
 

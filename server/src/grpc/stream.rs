@@ -68,18 +68,17 @@ pub fn bidirectional(
     request: Request<Streaming<ModelInferRequest>>,
 ) -> Response<Answers> {
     let (answers, read) = mpsc::channel(1);
-    let id = request_id::of(request.metadata().as_ref());
-    let origin = StreamOrigin {
-        timeout: timeout::of(request.metadata()),
-        tenant: tenant::of(front, request.metadata().as_ref(), request.extensions()),
-        headers: request.metadata().clone().into_headers(),
-    };
+    let (metadata, extensions, messages) = request.into_parts();
+    let id = request_id::of(metadata.as_ref());
+    let timeout = timeout::of(&metadata);
+    let tenant = tenant::of(front, metadata.as_ref(), &extensions);
+    let origin = StreamOrigin { timeout, tenant, headers: metadata.into_headers() };
     let front = Arc::clone(front);
     tokio::spawn(async move {
         // When the client leaves, the answers' reader is dropped, and dropping the loop cancels all requests.
         tokio::select! {
             () = answers.closed() => {}
-            () = run(&front, request.into_inner(), &answers, origin, &id) => {}
+            () = run(&front, messages, &answers, origin, &id) => {}
         }
     });
     let holding = Holding::default();

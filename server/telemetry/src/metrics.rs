@@ -7,6 +7,7 @@ mod convert;
 mod exposition;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::{
@@ -27,7 +28,7 @@ use convert::Times;
 const POINTS_MAX: usize = 2000;
 
 /// Renders all metrics in the text format of Prometheus.
-pub type RenderMetrics = Box<dyn Fn() -> String + Send + Sync>;
+pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Exports metrics.
 pub(crate) struct MetricsWorker {
@@ -65,8 +66,15 @@ impl MetricsWorker {
     }
 
     async fn export(&mut self) {
-        let text = (self.render)();
-        for (count, message) in messages(&text, self.started, SystemTime::now(), &self.resource) {
+        let (render, started, resource) = (Arc::clone(&self.render), self.started, self.resource.clone());
+        // A server with a thousand models renders a megabyte, which would hold up a network thread.
+        let rendered =
+            tokio::task::spawn_blocking(move || messages(&render(), started, SystemTime::now(), &resource));
+        let Ok(messages) = rendered.await else {
+            tracing::error!("the metrics could not be rendered");
+            return;
+        };
+        for (count, message) in messages {
             self.delivery.deliver(SignalName::Metrics, message.into(), count, rejected).await;
         }
     }

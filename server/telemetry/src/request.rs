@@ -2,11 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use crate::context::{Parent, TraceContext};
 use crate::ids::TraceId;
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Answered within its objective, or answered without one.
     InTime,

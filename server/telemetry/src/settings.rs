@@ -5,8 +5,11 @@ use std::fmt;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// How OTLP is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// gRPC, usually on port 4317.
     #[default]
@@ -16,7 +19,8 @@ pub enum Protocol {
 }
 
 /// The least severe log events that are exported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// An operator must act.
     Error,

@@ -102,7 +102,7 @@ async fn all_three_signals_arrive() {
         let mut collector = Collector::start(None).await;
         let (layer, logs) = log_layer(LogLevel::Info, NonZeroUsize::MIN);
         let sources = Sources {
-            metrics: Some(Box::new(|| "# TYPE a_total counter\na_total 3\n".to_owned())),
+            metrics: Some(Arc::new(|| "# TYPE a_total counter\na_total 3\n".to_owned())),
             logs: Some(logs),
             ..Sources::new(ids())
         };

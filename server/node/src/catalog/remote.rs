@@ -1,14 +1,14 @@
 //! A model repository at a URL, read from its local copy.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use model_store::{Error, Freshness, Latest, Limits, Location, Mirror, RefreshReport, Snapshot, Transfer};
+use model_store::{Error, Freshness, Latest, Limits, Mirror, RefreshReport, Snapshot, Transfer};
 use models::FolderGuard;
 use models::repository::{Repository, RepositoryError};
 
-use crate::config::Repository as RepositoryConfig;
+use crate::config::{RemoteRepository, Repository as RepositoryConfig};
 use crate::metrics::{repository_listed, repository_refresh_failed};
 
 /// How often the progress of a download is logged.
@@ -17,6 +17,9 @@ const PROGRESS: Duration = Duration::from_secs(5);
 /// Why models cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
+    /// A setting is wrong.
+    #[error("{0}")]
+    Setting(String),
     /// The folder cannot be read.
     #[error(transparent)]
     Folder(#[from] RepositoryError),
@@ -46,8 +49,11 @@ impl LocalCopy {
     fn new(snapshot: Snapshot, strict: bool) -> Result<Self, RepositoryError> {
         let repository = Repository::open(snapshot.path())?;
         let repository = if strict { repository } else { repository.lenient() };
-        repository_listed(UNIX_EPOCH + Duration::from_secs(snapshot.manifest().listed_at));
         Ok(Self { repository, snapshot })
+    }
+
+    fn listed(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(self.snapshot.manifest().listed_at)
     }
 
     /// The folder.
@@ -67,21 +73,21 @@ impl Remote {
     ///
     /// # Errors
     /// If there is no copy, or it cannot be read.
-    pub async fn connect(location: &Location, config: &RepositoryConfig) -> Result<Self, SourceError> {
+    pub async fn connect(remote: &RemoteRepository, config: &RepositoryConfig) -> Result<Self, SourceError> {
         let limits = Limits { bytes_max: config.cache_bytes.0, ..Limits::default() };
-        let mirror = Mirror::open(location, config.cache.as_deref().unwrap_or("".as_ref()), limits)?;
-        let url = location.url().to_owned();
+        let mirror = Mirror::open(&remote.location, &remote.cache, limits)?;
+        let url = remote.location.url().to_owned();
         let Latest { snapshot, freshness } = mirror.latest(&progress(&url)).await?;
         match freshness {
             Freshness::Fresh(report) => log(&url, &report),
             Freshness::Stale(error) => {
-                let listed = seconds_since(snapshot.manifest().listed_at);
-                tracing::warn!(%error, listed_seconds_ago = listed, "the local copy of the model repository is used");
+                tracing::warn!(%error, "the local copy of the model repository is used");
                 repository_refresh_failed();
             }
         }
-        let current = ArcSwap::from_pointee(LocalCopy::new(snapshot, config.strict)?);
-        Ok(Self { mirror, url, strict: config.strict, current })
+        let copy = LocalCopy::new(snapshot, config.strict)?;
+        repository_listed(copy.listed());
+        Ok(Self { mirror, url, strict: config.strict, current: ArcSwap::from_pointee(copy) })
     }
 
     /// Copies what changed. If that fails, the last copy stays in use.
@@ -93,7 +99,9 @@ impl Remote {
         let refreshed = refreshed.map_err(SourceError::from).and_then(|report| {
             log(&self.url, &report);
             if let Some(snapshot) = self.mirror.current()? {
-                self.current.store(Arc::new(LocalCopy::new(snapshot, self.strict)?));
+                let copy = LocalCopy::new(snapshot, self.strict)?;
+                repository_listed(copy.listed());
+                self.current.store(Arc::new(copy));
             }
             Ok(())
         });
@@ -129,8 +137,4 @@ fn progress(url: &str) -> impl Fn(Transfer) + Send + Sync {
             );
         }
     }
-}
-
-fn seconds_since(time: u64) -> u64 {
-    UNIX_EPOCH.elapsed().map_or(0, |now| now.as_secs().saturating_sub(time))
 }

@@ -33,11 +33,11 @@ impl Source {
     /// # Errors
     /// If the repository cannot be read.
     pub async fn connect(config: &RepositoryConfig) -> Result<Self, SourceError> {
-        // What is wrong with the location was reported when the configuration was read.
-        let location = config.location().ok().flatten();
-        let base = match (location, &config.path) {
-            (_, None) => Base::Embedded,
-            (Some(location), _) => Base::Remote(Box::new(Remote::connect(&location, config).await?)),
+        let remote =
+            config.remote().map_err(|(path, reason)| SourceError::Setting(format!("{path}: {reason}")))?;
+        let base = match (remote, &config.path) {
+            (Some(remote), _) => Base::Remote(Box::new(Remote::connect(&remote, config).await?)),
+            (None, None) => Base::Embedded,
             (None, Some(path)) => {
                 let repository = Repository::open(path)?;
                 Base::Folder(if config.strict { repository } else { repository.lenient() })
@@ -46,7 +46,7 @@ impl Source {
         Ok(Self { base, strict: config.strict, overrides: Overrides::default() })
     }
 
-    /// [`Source::connect`] for a program without a runtime. The source is read as it is now: it is not copied again.
+    /// [`Source::connect`] for a program without a runtime.
     ///
     /// # Errors
     /// If the repository cannot be read.

@@ -22,7 +22,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,8 +41,8 @@ pub use merge::{Assignment, Sources};
 pub use network::Network;
 pub use sections::{
     AccessLogRequests, Cache, Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode,
-    LogFormat, Metrics, Partition, RateLimitMode, RateLimits, Repository, RequestLogSettings, Server, Trace,
-    TraceLevel,
+    LogFormat, Metrics, Partition, RateLimitMode, RateLimits, RemoteRepository, Repository,
+    RequestLogSettings, Server, Trace, TraceLevel,
 };
 pub use telemetry_section::Telemetry;
 pub use tenants_section::{OTHER, TenantSettings};
@@ -222,17 +222,13 @@ impl Config {
         if let Err(error) = self.repository.engine.parse::<models::EngineChoice>() {
             report("repository.engine", error.to_string());
         }
-        let location = self.repository.location();
-        if let Err((path, reason)) = &location {
-            report(path, reason.clone());
-        }
-        let is_folder = matches!(location, Ok(None));
-        let folder = self.repository.path.as_deref().filter(|_| is_folder);
-        if let Some(path) = folder.filter(|path| !Path::is_dir(path)) {
-            report(
-                "repository.path",
-                format!("`{}` is not a folder: expected a folder with models", path.display()),
-            );
+        match (self.repository.remote(), &self.repository.path) {
+            (Err((path, reason)), _) => report(path, reason),
+            (Ok(None), Some(path)) if !path.is_dir() => {
+                let reason = format!("`{}` is not a folder: expected a folder with models", path.display());
+                report("repository.path", reason);
+            }
+            _ => {}
         }
         let server = &self.server;
         let addresses = [

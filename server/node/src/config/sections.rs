@@ -141,23 +141,31 @@ pub enum LoadMode {
     Explicit,
 }
 
+/// A repository at a URL.
+#[derive(Clone, Debug)]
+pub struct RemoteRepository {
+    /// Where it is.
+    pub location: Location,
+    /// Folder for its local copy.
+    pub cache: PathBuf,
+}
+
 impl Repository {
     /// Where models are, if that is a URL.
     ///
     /// # Errors
     /// The setting that is wrong, and what would be right.
-    pub fn location(&self) -> Result<Option<Location>, (&'static str, String)> {
+    pub fn remote(&self) -> Result<Option<RemoteRepository>, (&'static str, String)> {
         let url = self.path.as_ref().and_then(|path| path.to_str()).filter(|path| Location::is_url(path));
         let Some(url) = url else {
-            return match () {
-                () if !self.options.is_empty() => {
-                    Err(("repository.options", "has no effect without a URL in `repository.path`".to_owned()))
-                }
-                () if self.cache.is_some() => {
-                    Err(("repository.cache", "has no effect without a URL in `repository.path`".to_owned()))
-                }
-                () => Ok(None),
-            };
+            let needs_url = "has no effect without a URL in `repository.path`";
+            if !self.options.is_empty() {
+                return Err(("repository.options", needs_url.to_owned()));
+            }
+            if self.cache.is_some() {
+                return Err(("repository.cache", needs_url.to_owned()));
+            }
+            return Ok(None);
         };
         if let Some(name) = self.options.keys().find(|name| is_secret(name)) {
             let told = format!("`{name}` is a credential: expected it in the environment of the server");
@@ -167,10 +175,10 @@ impl Repository {
             LocationError::Url { .. } => ("repository.path", error.to_string()),
             LocationError::Option { .. } => ("repository.options", error.to_string()),
         })?;
-        if self.cache.is_none() {
+        let Some(cache) = self.cache.clone() else {
             return Err(("repository.cache", format!("expected a folder for a local copy of {location}")));
-        }
-        Ok(Some(location))
+        };
+        Ok(Some(RemoteRepository { location, cache }))
     }
 }
 

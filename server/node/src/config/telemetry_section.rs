@@ -8,6 +8,7 @@ use std::time::Duration;
 use documented::{Documented, DocumentedFields};
 use models::TimeSpan;
 use serde::{Deserialize, Serialize};
+use telemetry::{LogLevel, Protocol};
 
 /// Largest file of headers.
 const HEADERS_BYTES_MAX: u64 = 64 << 10;
@@ -22,7 +23,7 @@ pub struct Telemetry {
     /// nothing is sent. Example: `"http://127.0.0.1:4317"`.
     pub endpoint: Option<String>,
     /// How OTLP is sent: `grpc`, usually to port 4317, or `http` with Protobuf, usually to port 4318.
-    pub protocol: TelemetryProtocol,
+    pub protocol: Protocol,
     /// Sends spans of requests and of batches. The headers `traceparent` and `tracestate` of a request say which trace it is part of.
     pub traces: bool,
     /// Sends what `/metrics` shows, every `telemetry.period`.
@@ -31,7 +32,7 @@ pub struct Telemetry {
     pub logs: bool,
     /// The least severe log events that are sent: `error`, `warn`, `info`, `debug` or `trace`. Events that `server.log_level` leaves
     /// out are not sent either.
-    pub log_level: TelemetryLogLevel,
+    pub log_level: LogLevel,
     /// Refused, failed and late requests, the slowest 1 % of a model, and those whose client keeps the trace are sent. Of all others
     /// 1 in this many is, chosen by trace id.
     pub sample: NonZeroU32,
@@ -59,43 +60,15 @@ pub struct Telemetry {
     pub service_name: String,
 }
 
-/// How OTLP is sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TelemetryProtocol {
-    /// Over gRPC.
-    #[default]
-    Grpc,
-    /// As Protobuf over HTTP/1.1.
-    Http,
-}
-
-/// The least severe log events that are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TelemetryLogLevel {
-    /// An operator must act.
-    Error,
-    /// An operator may act.
-    Warn,
-    /// What the server does.
-    #[default]
-    Info,
-    /// Details for developers.
-    Debug,
-    /// Every event.
-    Trace,
-}
-
 impl Default for Telemetry {
     fn default() -> Self {
         Self {
             endpoint: None,
-            protocol: TelemetryProtocol::default(),
+            protocol: Protocol::default(),
             traces: true,
             metrics: true,
             logs: true,
-            log_level: TelemetryLogLevel::default(),
+            log_level: LogLevel::default(),
             sample: NonZeroU32::MIN.saturating_add(99),
             limit: NonZeroU32::MIN.saturating_add(99),
             queue: NonZeroUsize::MIN.saturating_add(4095),
@@ -122,9 +95,8 @@ impl Telemetry {
                 report(path, format!("{time}: expected {} to {}", TimeSpan(least), TimeSpan(most)));
             }
         }
-        if let Err(reason) = self.settings() {
-            let (path, reason) = reason.split_once(": ").unwrap_or(("telemetry.endpoint", &reason));
-            report(path, reason.to_owned());
+        if let Err((path, reason)) = self.settings() {
+            report(path, reason);
         } else if self.endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("https:"))
             && let Err(reason) = identity::client_tls(self.ca.as_deref())
         {
@@ -135,42 +107,31 @@ impl Telemetry {
     /// What the exporter is started with. `None`: nothing is sent.
     ///
     /// # Errors
-    /// Names the setting that cannot be used, and says why.
-    pub fn settings(&self) -> Result<Option<telemetry::Settings>, String> {
+    /// The setting that cannot be used, and why.
+    pub fn settings(&self) -> Result<Option<telemetry::Settings>, (&'static str, String)> {
         let Some(endpoint) = self.endpoint.clone() else { return Ok(None) };
         let headers = self.headers_file.as_deref().map(read_headers).transpose();
         let settings = telemetry::Settings {
             endpoint,
-            protocol: match self.protocol {
-                TelemetryProtocol::Grpc => telemetry::Protocol::Grpc,
-                TelemetryProtocol::Http => telemetry::Protocol::Http,
-            },
+            protocol: self.protocol,
             traces: self.traces,
             metrics: self.metrics,
             logs: self.logs,
-            log_level: match self.log_level {
-                TelemetryLogLevel::Error => telemetry::LogLevel::Error,
-                TelemetryLogLevel::Warn => telemetry::LogLevel::Warn,
-                TelemetryLogLevel::Info => telemetry::LogLevel::Info,
-                TelemetryLogLevel::Debug => telemetry::LogLevel::Debug,
-                TelemetryLogLevel::Trace => telemetry::LogLevel::Trace,
-            },
+            log_level: self.log_level,
             sample: self.sample,
             limit: self.limit,
             queue: self.queue,
             delay: self.delay.0,
             period: self.period.0,
             timeout: self.timeout.0,
-            headers: headers
-                .map_err(|reason| format!("telemetry.headers_file: {reason}"))?
-                .unwrap_or_default(),
+            headers: headers.map_err(|reason| ("telemetry.headers_file", reason))?.unwrap_or_default(),
         };
         telemetry::check_connection(&settings).map_err(|mistake| {
             let setting = match mistake {
-                telemetry::InvalidEndpoint::Header(_) => "headers_file",
-                _ => "endpoint",
+                telemetry::InvalidEndpoint::Header(_) => "telemetry.headers_file",
+                _ => "telemetry.endpoint",
             };
-            format!("telemetry.{setting}: {mistake}")
+            (setting, mistake.to_string())
         })?;
         Ok(Some(settings))
     }

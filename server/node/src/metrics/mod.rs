@@ -113,6 +113,7 @@ mod tests {
                 compute: Duration::from_millis(2),
                 hand_back: Duration::from_micros(30),
                 lane: 0,
+                batch: None,
                 batch_rows: 3,
                 leads_batch: true,
             };

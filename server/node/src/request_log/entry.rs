@@ -7,46 +7,9 @@ use crate::metrics::Transport;
 use crate::reason::Reason;
 use crate::tenants::RequestTenant;
 use router::{RecordKey, Timing};
-use serde::{Deserialize, Serialize};
-use telemetry::{Parent, TraceContext};
+use telemetry::{Outcome, Parent, TraceContext};
 
 use super::Origin;
-
-/// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// Answered within its objective, or answered without one.
-    InTime,
-    /// Answered after its objective.
-    Late,
-    /// Refused before it ran.
-    Refused,
-    /// It ran, and failed.
-    Failed,
-    /// The client stopped waiting.
-    Cancelled,
-}
-
-impl Outcome {
-    /// The outcome of a request that ended for this reason.
-    pub fn of(reason: Reason) -> Self {
-        match reason {
-            Reason::Cancelled | Reason::SlowReader => Self::Cancelled,
-            Reason::LaneFailed
-            | Reason::Quarantined
-            | Reason::EngineFailed
-            | Reason::ModelUnknown
-            | Reason::ModelNotFound
-            | Reason::ModelUnavailable
-            | Reason::ModelUnsupported
-            | Reason::ModelAlreadyExists
-            | Reason::ModelCancelled
-            | Reason::Internal => Self::Failed,
-            _ => Self::Refused,
-        }
-    }
-}
 
 /// The part of a trace that is one request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use router::RecordKey;
 use telemetry::{
     Batch, BatchId, Ended, Exporter, IdSource, Request, Stages, TraceContext, Transport as Sent,
 };
 
-use super::entry::{Entry, Outcome, Span};
+use super::entry::{Entry, Span};
 use crate::metrics::Transport;
 
 /// Makes spans, and offers requests that ended to the exporter.
@@ -30,10 +29,9 @@ impl Spans {
     /// Offers a request that ended. Never waits.
     pub(super) fn note(&self, entry: &Entry, tenant: &str) {
         let Some(span) = &entry.span else { return };
-        let outcome = outcome(entry.outcome);
         let ended = Ended {
             model: &entry.model,
-            outcome,
+            outcome: entry.outcome,
             total: entry.total,
             trace_id: span.context.trace_id,
             parent: span.parent,
@@ -52,7 +50,7 @@ impl Spans {
                 Transport::Grpc => Sent::Grpc,
                 Transport::Model => Sent::Model,
             },
-            outcome,
+            outcome: entry.outcome,
             reason: entry.reason.map(|reason| reason.label()),
             message: entry.message.clone(),
             arrived: entry.arrived,
@@ -69,26 +67,10 @@ impl Spans {
     }
 }
 
-/// The batch of a request that ran. Requests that ended at the same time on the same lane are of one batch.
+/// The batch of a request that ran.
 fn batch(entry: &Entry) -> Option<Batch> {
     let timing = &entry.timing;
-    let RecordKey { ended, .. } = entry.record.filter(|_| timing.batch_rows > 0)?;
+    let id = BatchId(timing.batch?.0);
     let started: SystemTime = entry.arrived + entry.before_queue + timing.queue + timing.batch_wait;
-    Some(Batch {
-        id: BatchId(ended.0.rotate_left(12) ^ u64::from(timing.lane)),
-        lane: timing.lane,
-        rows: timing.batch_rows,
-        started,
-        ended: started + timing.compute,
-    })
-}
-
-fn outcome(outcome: Outcome) -> telemetry::Outcome {
-    match outcome {
-        Outcome::InTime => telemetry::Outcome::InTime,
-        Outcome::Late => telemetry::Outcome::Late,
-        Outcome::Refused => telemetry::Outcome::Refused,
-        Outcome::Failed => telemetry::Outcome::Failed,
-        Outcome::Cancelled => telemetry::Outcome::Cancelled,
-    }
+    Some(Batch { id, lane: timing.lane, rows: timing.batch_rows, started, ended: started + timing.compute })
 }
