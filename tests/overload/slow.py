@@ -148,7 +148,10 @@ def reader(address: str, request: bytes) -> Client:
 
 
 def grpc_call(address: str, message: bytes, sent: int) -> Client:
-    """Starts a call, sends `sent` bytes of its message, then one byte per interval, and never opens the flow-control window."""
+    """Starts a call, sends `sent` bytes of its message, then one byte per interval, and never opens the flow-control window.
+
+    The time of a call whose message is sent whole counts from its response's headers.
+    """
 
     async def client() -> Ended:
         connection, started = await _open(address), time.monotonic()
@@ -170,6 +173,8 @@ def grpc_call(address: str, message: bytes, sent: int) -> Client:
                     if chunk == b"":
                         break
                     for event in state.receive_data(chunk or b""):
+                        if isinstance(event, h2.events.ResponseReceived) and sent >= len(framed):
+                            started = time.monotonic()
                         if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
                             said += "".join(f"{name}: {value}\n" for name, value in event.headers).encode()
                         if isinstance(event, h2.events.StreamEnded | h2.events.StreamReset):
