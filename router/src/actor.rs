@@ -438,6 +438,10 @@ impl Actor {
                 self.process(Event::ModelChanged(&spec), None);
                 let _ = done.send(());
             }
+            Control::TenantsChanged(table, done) => {
+                self.process(Event::TenantsChanged(&table), None);
+                let _ = done.send(());
+            }
             Control::ModelDown(model, done) => {
                 self.retiring.entry(model).or_default().push(done);
                 self.process(Event::ModelDown(model), None);

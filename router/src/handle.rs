@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
-use router_core::{Explanation, LaneId, ModelId, ModelSpec, Reason, RequestId, Snapshot};
+use router_core::{Explanation, LaneId, ModelId, ModelSpec, Reason, RequestId, Snapshot, TenantTable};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -24,6 +24,7 @@ pub(crate) struct Submission {
 pub(crate) enum Control {
     ModelUp(Box<ModelSpec>, oneshot::Sender<bool>),
     ModelChanged(Box<ModelSpec>, oneshot::Sender<()>),
+    TenantsChanged(Box<TenantTable>, oneshot::Sender<()>),
     ModelDown(ModelId, oneshot::Sender<()>),
     SequencesUp(ModelId, Box<SequenceModel>, oneshot::Sender<()>),
     EndSequences(ModelId, oneshot::Sender<()>),
@@ -110,6 +111,12 @@ impl RouterHandle {
     pub async fn model_changed(&self, spec: ModelSpec) {
         let (done, wait) = oneshot::channel();
         self.tell(Control::ModelChanged(Box::new(spec), done), wait).await;
+    }
+
+    /// Changes the weights and quotas of tenants. Returns when they are in force.
+    pub async fn tenants_changed(&self, table: TenantTable) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::TenantsChanged(Box::new(table), done), wait).await;
     }
 
     /// Retires a model version: it takes no new requests. Returns when its last request has ended.

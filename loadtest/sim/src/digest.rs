@@ -30,6 +30,7 @@ impl Digest {
             Event::Cancel(request) => (8, u64::from(request.slot())),
             Event::ModelDown(model) => (9, u64::from(model.0)),
             Event::ModelChanged(spec) => (20, u64::from(spec.model.0)),
+            Event::TenantsChanged(table) => (21, table.weights().len() as u64),
             Event::Drain { until } => (10, until.0),
             Event::Switch(switch) => (15, (switch.up.len() as u64) << 32 | switch.drain.len() as u64),
         };

@@ -4,7 +4,7 @@ use gpulet_core::control::Model;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
     Allowance, ConfigError, LaneClass, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig,
-    TenantQuota,
+    TenantQuota, TenantTable,
 };
 use workload::{Workload, WorkloadError};
 
@@ -92,8 +92,10 @@ impl Setup {
             max_models: u32::try_from(workload.models.len()).unwrap_or(u32::MAX),
             max_lanes: lanes,
             queued_bytes_limit: self.queued_bytes_limit,
-            weights: whole_weights(workload.tenants.iter().map(|tenant| tenant.weight)),
-            quotas: workload.tenants.iter().map(|tenant| quota(&tenant.quota)).collect(),
+            tenants: TenantTable::new(
+                whole_weights(workload.tenants.iter().map(|tenant| tenant.weight)),
+                workload.tenants.iter().map(|tenant| quota(&tenant.quota)).collect(),
+            )?,
             records: self.records,
             margin: self.margin,
             ..RouterConfig::default()

@@ -2,7 +2,7 @@
 
 use crate::batch::Policy;
 use crate::{
-    Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, RateLimit, Tenant, TenantQuota, TimeQuota,
+    Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, RateLimit, TenantTable, TimeQuota,
 };
 
 /// Bounds of one router.
@@ -24,10 +24,8 @@ pub struct RouterConfig {
     pub best_effort_max_wait: Nanos,
     /// A request that has waited this long is treated as one of the most urgent class.
     pub starvation: Nanos,
-    /// Weights of tenants 0, 1, 2 ...; those beyond have weight 1.
-    pub weights: Vec<u32>,
-    /// Quotas of tenants 0, 1, 2 ...; those beyond have none.
-    pub quotas: Vec<TenantQuota>,
+    /// Weights and quotas of tenants. [`Event::TenantsChanged`](crate::Event::TenantsChanged) changes them.
+    pub tenants: TenantTable,
     /// Totals of resources 0, 1, 2 ... of the rate limiter. The total of those beyond is the most that a model needs.
     pub resources: Vec<u32>,
     /// Decisions of each kind that are kept for [`Router::records`](crate::Router::records).
@@ -44,8 +42,7 @@ impl Default for RouterConfig {
             margin: Nanos::ZERO,
             best_effort_max_wait: Nanos::from_millis(1_000),
             starvation: Nanos::from_millis(10_000),
-            weights: Vec::new(),
-            quotas: Vec::new(),
+            tenants: TenantTable::default(),
             resources: Vec::new(),
             records: 4_096,
         }
@@ -147,17 +144,6 @@ impl RouterConfig {
             if value == 0 {
                 return Err(ConfigError::new(field, "is 0, expected at least 1"));
             }
-        }
-        if let Some(tenant) = self.weights.iter().position(|&weight| weight == 0) {
-            return Err(ConfigError::new(format!("weights[{tenant}]"), "is 0, expected at least 1"));
-        }
-        for (field, entries) in [("weights", self.weights.len()), ("quotas", self.quotas.len())] {
-            if entries > Tenant::COUNT {
-                return Err(ConfigError::new(field, format!("has more than {} entries", Tenant::COUNT)));
-            }
-        }
-        for (tenant, quota) in self.quotas.iter().enumerate() {
-            quota.validate(&format!("quotas[{tenant}]"))?;
         }
         Ok(())
     }

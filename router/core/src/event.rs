@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     BatchId, Class, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, RequestId, ShapeKey, Switch, SwitchRefusal,
-    Tenant,
+    Tenant, TenantTable,
 };
 
 /// A request that arrives.
@@ -78,6 +78,9 @@ pub enum Event<'a> {
     ModelChanged(&'a ModelSpec),
     /// A model version takes no new requests. `Effect::Retired` follows when its last request ended.
     ModelDown(ModelId),
+    /// Weights and quotas of tenants changed. What tenants used, and the tokens that are left, stay as they are, up to the new
+    /// bursts.
+    TenantsChanged(&'a TenantTable),
     /// A lane became available.
     LaneUp(LaneSpec),
     /// A lane was removed. Its running batch fails; an idle lane has none.

@@ -66,8 +66,8 @@ impl Router {
     pub fn new(config: RouterConfig) -> Result<Self, ConfigError> {
         config.validate()?;
         Ok(Self {
-            shares: Shares::new(&config.weights),
-            tenants: TenantAccounts::new(config.weights.len(), &config.quotas),
+            shares: Shares::new(config.tenants.weights()),
+            tenants: TenantAccounts::new(&config.tenants),
             records: Records::new(config.records),
             resources: Resources::new(&config.resources),
             config,
@@ -102,6 +102,7 @@ impl Router {
             Event::ModelUp(spec) => self.model_up(spec),
             Event::ModelChanged(spec) => self.change_model(spec),
             Event::ModelDown(model) => self.model_down(model, effects),
+            Event::TenantsChanged(table) => self.change_tenants(table),
             Event::LaneUp(spec) => self.lane_up(&spec),
             Event::LaneDown(lane) => self.lane_down(lane, Self::fail_batch, effects),
             Event::LaneFailed(lane) => self.lane_down(lane, Self::batch_lost, effects),

@@ -14,7 +14,7 @@
 use serde::Serialize;
 
 use crate::token_bucket::TokenBucket;
-use crate::{Allowance, ConfigError, Nanos, Tenant};
+use crate::{Allowance, ConfigError, Nanos, Tenant, TenantTable};
 
 /// Tokens of one request, so that rates below one request a second can be expressed.
 pub(crate) const REQUEST: u64 = 1_000_000;
@@ -118,27 +118,33 @@ pub(crate) struct TenantAccounts {
 }
 
 impl TenantAccounts {
-    /// Accounts for tenants 0 to `tenants`. A single tenant without a quota is not accounted for.
-    pub(crate) fn new(tenants: usize, quotas: &[TenantQuota]) -> Self {
+    /// Accounts for the tenants of the table. A single tenant without a quota is not accounted for.
+    pub(crate) fn new(table: &TenantTable) -> Self {
+        let mut accounts = Self::default();
+        accounts.change(Nanos::ZERO, table);
+        accounts
+    }
+
+    /// Changes quotas. What tenants used and reserved stays as it is, and so do the tokens that are left, up to the new bursts.
+    pub(crate) fn change(&mut self, now: Nanos, table: &TenantTable) {
         let limits = |quota: &TenantQuota| quota.lane_time.is_some() || quota.requests.is_some();
-        let limited = quotas.iter().any(limits);
-        let count = if limited {
-            tenants.max(quotas.len())
+        self.limited = table.quotas().iter().any(limits);
+        let tenants = table.weights().len();
+        let count = if self.limited {
+            tenants.max(table.quotas().len())
         } else if tenants > 1 {
             tenants
         } else {
             0
         };
-        let account = |number: usize| {
-            let quota = quotas.get(number).copied().unwrap_or_default();
-            Account {
-                lane_time: quota.lane_time.map(TokenBucket::new),
-                requests: quota.requests.map(TokenBucket::new),
-                borrows: quota.borrow,
-                ..Account::default()
-            }
-        };
-        Self { accounts: (0..count).map(account).collect(), limited }
+        // What removed tenants used stays counted.
+        self.accounts.resize_with(count.max(self.accounts.len()), Account::default);
+        for (number, account) in self.accounts.iter_mut().enumerate() {
+            let quota = table.quotas().get(number).copied().unwrap_or_default();
+            account.lane_time = changed(account.lane_time, now, quota.lane_time);
+            account.requests = changed(account.requests, now, quota.requests);
+            account.borrows = quota.borrow;
+        }
     }
 
     /// Whether any tenant is accounted for.
@@ -260,6 +266,17 @@ impl TenantAccounts {
     }
 }
 
+fn changed(bucket: Option<TokenBucket>, now: Nanos, allowance: Option<Allowance>) -> Option<TokenBucket> {
+    let allowance = allowance?;
+    Some(match bucket {
+        Some(mut bucket) => {
+            bucket.change(now, allowance);
+            bucket
+        }
+        None => TokenBucket::new(allowance),
+    })
+}
+
 /// What a tenant used, and what is left of its quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TenantUse {
@@ -282,6 +299,10 @@ mod tests {
 
     const MILLI: u64 = 1_000_000;
 
+    fn of(tenants: usize, quotas: Vec<TenantQuota>) -> TenantAccounts {
+        TenantAccounts::new(&TenantTable::new(vec![1; tenants], quotas).unwrap())
+    }
+
     fn quota(per_second: u64, borrow: bool) -> TenantQuota {
         let lane_time = Some(Allowance { per_second, burst: 10 * MILLI });
         TenantQuota { lane_time, requests: None, borrow }
@@ -290,7 +311,7 @@ mod tests {
     #[test]
     fn reservations_count_until_the_request_starts() {
         let (now, tenant) = (Nanos::ZERO, Tenant::new(1));
-        let mut accounts = TenantAccounts::new(2, &[TenantQuota::default(), quota(1_000 * MILLI, false)]);
+        let mut accounts = of(2, vec![TenantQuota::default(), quota(1_000 * MILLI, false)]);
         let reserved = accounts.reserve(tenant, Nanos(10 * MILLI));
         assert_eq!(accounts.standing(now, tenant), Standing::Refused);
         assert_eq!(accounts.within_from(now, tenant), Nanos(1));
@@ -307,7 +328,7 @@ mod tests {
         let requests = Some(Allowance { per_second: REQUEST / 2, burst: REQUEST });
         for (borrow, standing) in [(false, Standing::Refused), (true, Standing::Borrows)] {
             let quota = TenantQuota { requests, borrow, ..TenantQuota::default() };
-            let mut accounts = TenantAccounts::new(1, &[quota]);
+            let mut accounts = of(1, vec![quota]);
             let tenant = Tenant::new(0);
             assert_eq!(accounts.standing(Nanos::ZERO, tenant), Standing::Within);
             accounts.admitted(Nanos::ZERO, tenant);
@@ -319,8 +340,8 @@ mod tests {
 
     #[test]
     fn one_tenant_without_a_quota_is_not_accounted_for() {
-        assert!(!TenantAccounts::new(1, &[TenantQuota::default()]).is_on());
-        assert!(TenantAccounts::new(2, &[]).is_on() && !TenantAccounts::new(2, &[]).is_limited());
+        assert!(!of(1, vec![TenantQuota::default()]).is_on());
+        assert!(of(2, Vec::new()).is_on() && !of(2, Vec::new()).is_limited());
     }
 
     #[test]

@@ -33,6 +33,12 @@ impl Shares {
         Self { weights: weights.to_vec(), used: Vec::new(), several: weights.len() > 1, victim: None }
     }
 
+    /// Changes the weights. What tenants used stays as it is.
+    pub(crate) fn set_weights(&mut self, weights: &[u32]) {
+        self.weights = weights.to_vec();
+        self.several |= weights.len() > 1;
+    }
+
     fn weight(&self, tenant: Tenant) -> f64 {
         f64::from(self.weights.get(usize::from(tenant.number())).copied().unwrap_or(1))
     }

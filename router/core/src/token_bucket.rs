@@ -32,6 +32,13 @@ impl TokenBucket {
         Self { allowance, parts: i128::from(allowance.burst) * PARTS, at: Nanos::ZERO }
     }
 
+    /// Changes rate and size. The tokens that are left stay, up to the new size.
+    pub(crate) fn change(&mut self, now: Nanos, allowance: Allowance) {
+        self.take(now, 0);
+        self.allowance = allowance;
+        self.take(now, 0);
+    }
+
     pub(crate) fn allowance(&self) -> Allowance {
         self.allowance
     }
@@ -106,6 +113,18 @@ mod tests {
         assert!(bucket.has(full, 1) && !bucket.has(full.before(Nanos(1)), 1));
         let some = bucket.refilled(Nanos::ZERO, 0);
         assert!(bucket.has_more_than(some, 0) && !bucket.has_more_than(some.before(Nanos(1)), 0));
+    }
+
+    #[test]
+    fn a_change_keeps_tokens_and_debts_up_to_the_new_burst() {
+        let mut bucket = TokenBucket::new(Allowance { per_second: 2, burst: 10 });
+        bucket.take(Nanos::ZERO, 10);
+        bucket.change(SECOND, Allowance { per_second: 5, burst: 4 });
+        assert_eq!(bucket.tokens(SECOND), 2, "one second at the old rate");
+        assert_eq!(bucket.tokens(Nanos::from_millis(1_400)), 4);
+        bucket.take(SECOND, 5);
+        bucket.change(SECOND, Allowance { per_second: 1, burst: 1 });
+        assert_eq!(bucket.tokens(SECOND), -3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use router_core::batch::{BatchOptions, DropMode, Policy};
 use router_core::{
     Allowance, Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
     ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, RateLimit, Reason, RequestId, ResourceId,
-    Router, RouterConfig, ShapeKey, Tenant, TenantQuota, TimeoutAction,
+    Router, RouterConfig, ShapeKey, Tenant, TenantQuota, TenantTable, TimeoutAction,
 };
 
 const MODELS: u32 = 3;
@@ -60,6 +60,10 @@ enum Step {
         model: u32,
         queue_limit: u32,
     },
+    TenantsChanged {
+        limited: bool,
+        rotated: usize,
+    },
     Pass {
         micros: u64,
     },
@@ -91,6 +95,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..MODELS).prop_map(|model| Step::ModelDown { model }),
         2 => (0..MODELS).prop_map(|model| Step::ModelUp { model }),
         1 => (0..MODELS, 1_u32..8).prop_map(|(model, queue_limit)| Step::ModelChanged { model, queue_limit }),
+        1 => (any::<bool>(), 0_usize..3).prop_map(|(limited, rotated)| Step::TenantsChanged { limited, rotated }),
         6 => (0_u64..1_500).prop_map(|micros| Step::Pass { micros }),
     ]
 }
@@ -122,7 +127,7 @@ struct Harness {
     again: BTreeSet<RequestId>,
     lanes: BTreeSet<LaneId>,
     preempted: u32,
-    /// Whether each tenant borrows.
+    /// Whether each tenant borrows or did.
     borrows: Vec<bool>,
 }
 
@@ -134,8 +139,7 @@ impl Harness {
             queued_bytes_limit: 4_000,
             best_effort_max_wait: Nanos::from_millis(2),
             starvation: Nanos::from_millis(4),
-            weights: vec![1, 3],
-            quotas,
+            tenants: TenantTable::new(vec![1, 3], quotas).unwrap(),
             resources: vec![2],
             records: 16,
             ..RouterConfig::default()
@@ -344,6 +348,18 @@ impl Harness {
                 let policy = if queue_limit % 2 == 0 { ahead } else { self.policy.clone() };
                 let spec = ModelSpec { policy, ..self.spec(model, queue_limit) };
                 self.feed(Event::ModelChanged(&spec));
+            }
+            Step::TenantsChanged { limited, rotated } => {
+                let mut quotas = quotas();
+                quotas.rotate_left(rotated);
+                quotas.retain(|_| limited);
+                // What was borrowed before may still wait.
+                self.borrows.resize(self.borrows.len().max(quotas.len()), false);
+                for (borrows, quota) in self.borrows.iter_mut().zip(&quotas) {
+                    *borrows |= quota.borrow;
+                }
+                let table = TenantTable::new(vec![1 + rotated as u32, 2], quotas).unwrap();
+                self.feed(Event::TenantsChanged(&table));
             }
             Step::Pass { micros } => {
                 let until = self.now.after(Nanos::from_micros(micros));

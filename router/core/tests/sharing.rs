@@ -8,7 +8,7 @@ use router_core::batch::{BatchOptions, Policy, StartReason};
 use router_core::{
     Arrival, BatchId, BatchReport, Class, Decided, Effect, Effects, Event, Forecast, LaneClass, LaneId,
     LaneSpec, ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, Record, RequestId,
-    Router, RouterConfig, ShapeKey, Tenant,
+    Router, RouterConfig, ShapeKey, Tenant, TenantTable,
 };
 
 /// One lane and one model that takes 10 ms a row, batches or not.
@@ -113,6 +113,10 @@ impl World {
     }
 }
 
+fn weights(first: u32, second: u32) -> TenantTable {
+    TenantTable::new(vec![first, second], Vec::new()).unwrap()
+}
+
 fn one_at_a_time(config: RouterConfig) -> World {
     World::new(config, 1, "triton")
 }
@@ -146,7 +150,7 @@ fn a_lower_class_waits_but_not_forever() {
 
 #[test]
 fn tenants_that_all_ask_too_much_get_lane_time_by_weight() {
-    let mut world = one_at_a_time(RouterConfig { weights: vec![3, 1], ..RouterConfig::default() });
+    let mut world = one_at_a_time(RouterConfig { tenants: weights(3, 1), ..RouterConfig::default() });
     // 100 rows a second can be served, each tenant sends 150.
     for slot in 0..6_000_u32 {
         world.until(u64::from(slot) * 10 / 3);
@@ -166,8 +170,28 @@ fn tenants_that_all_ask_too_much_get_lane_time_by_weight() {
 }
 
 #[test]
+fn changed_weights_hold_from_then_on() {
+    let mut world = one_at_a_time(RouterConfig { tenants: weights(3, 1), ..RouterConfig::default() });
+    let mut served = [[0_u32; 2]; 2];
+    for slot in 0..12_000_u32 {
+        world.until(u64::from(slot) * 10 / 3);
+        if slot == 6_000 {
+            world.feed(Event::TenantsChanged(&weights(1, 3)));
+        }
+        world.arrive(slot, 0, u16::try_from(slot % 2).unwrap(), Some(60));
+    }
+    world.until(60_000);
+    for (slot, (outcome, _)) in &world.ended {
+        served[usize::from(*slot >= 6_000)][(slot % 2) as usize] += u32::from(*outcome == Outcome::Done);
+    }
+    let [[first, second], [first_after, second_after]] = served.map(|both| both.map(f64::from));
+    assert!((2.5..3.5).contains(&(first / second)), "{served:?}");
+    assert!((2.5..3.5).contains(&(second_after / first_after)), "{served:?}");
+}
+
+#[test]
 fn a_tenant_below_its_share_is_not_hurt_by_one_above() {
-    let mut world = one_at_a_time(RouterConfig { weights: vec![1, 1], ..RouterConfig::default() });
+    let mut world = one_at_a_time(RouterConfig { tenants: weights(1, 1), ..RouterConfig::default() });
     let mut modest = Vec::new();
     for slot in 0..4_000_u32 {
         world.until(u64::from(slot) * 5);

@@ -9,7 +9,7 @@ use router_core::batch::{BatchOptions, Policy};
 use router_core::{
     Allowance, Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
     ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason, RequestId, Router, RouterConfig,
-    ShapeKey, Tenant, TenantQuota,
+    ShapeKey, Tenant, TenantQuota, TenantTable,
 };
 
 const MILLI: u64 = 1_000_000;
@@ -48,7 +48,8 @@ struct World {
 
 impl World {
     fn new(policy: &str, lanes: u32, quotas: Vec<TenantQuota>) -> Self {
-        let config = RouterConfig { quotas, ..RouterConfig::default() };
+        let tenants = TenantTable::new(Vec::new(), quotas).unwrap();
+        let config = RouterConfig { tenants, ..RouterConfig::default() };
         let mut world = Self {
             router: Router::new(config).unwrap(),
             now: Nanos::ZERO,
@@ -274,6 +275,45 @@ fn a_tenant_without_tokens_starts_nothing_until_it_has_some() {
     // 1.3 ms are left after the first, and 0.5 ms too few after the second, which are there 5 ms later.
     assert_eq!(starts, [0, 2, 7], "{:?}", world.ended);
     assert_eq!(world.reason(3), Some(Reason::Quota), "two requests are reserved");
+}
+
+#[test]
+fn changed_quotas_hold_from_then_on_also_for_requests_that_wait() {
+    let change = |world: &mut World, quota: TenantQuota| {
+        let table = TenantTable::new(vec![1, 1], vec![TenantQuota::default(), quota]).unwrap();
+        world.feed(Event::TenantsChanged(&table));
+    };
+    // Two requests of 2 ms leave a debt of 0.7 ms, which is repaid after 0.7 s.
+    let quota =
+        |per_second| TenantQuota { lane_time: lane_time(per_second, 3_300_000), ..TenantQuota::default() };
+    let narrow = quota(MILLI);
+    for (changed, starts) in
+        [(narrow, vec![0, 2]), (quota(SECOND), vec![0, 2, 10]), (TenantQuota::default(), vec![0, 2, 10])]
+    {
+        let mut world = World::new("triton", 1, vec![TenantQuota::default(), narrow]);
+        for model in [0, 0, 1] {
+            world.arrive(1, model, None);
+        }
+        world.until(Nanos::from_millis(10));
+        change(&mut world, changed);
+        world.until(Nanos::from_millis(100));
+        let started: Vec<u64> = world.started.iter().map(|started| started.at / MILLI).collect();
+        assert_eq!(started, starts, "{changed:?}");
+    }
+    let mut world = World::new("deadline", 1, vec![TenantQuota::default(); 2]);
+    let first = world.arrive(1, 0, Some(100));
+    let one = Allowance { per_second: REQUEST, burst: REQUEST };
+    change(&mut world, TenantQuota { requests: Some(one), ..TenantQuota::default() });
+    let [within, beyond] = [(); 2].map(|()| world.arrive(1, 0, Some(100)));
+    world.until(Nanos::from_millis(100));
+    assert_eq!(
+        [first, within, beyond].map(|slot| world.reason(slot)),
+        [Some(Reason::Answered), Some(Reason::Answered), Some(Reason::Quota)]
+    );
+    // Used lane time is counted on, with a quota and without.
+    let used = world.used(1);
+    change(&mut world, TenantQuota::default());
+    assert_eq!(world.used(1), used);
 }
 
 #[test]

@@ -151,7 +151,7 @@ impl State {
         }
         let queued = snapshot.models.iter().map(|model| model.queued).sum();
         self.timeline.push_back(Second { at: since_epoch.as_secs(), ended: all, queued });
-        let tenants = if catalog.tenants().names().len() > 1 { snapshot.tenants.as_slice() } else { &[] };
+        let tenants = if catalog.tenants().numbers().len() > 1 { snapshot.tenants.as_slice() } else { &[] };
         self.tenants.resize(tenants.len(), TenantTrack::default());
         for (track, now) in self.tenants.iter_mut().zip(tenants) {
             let used = Duration::from(now.lane_time.since(track.used)).as_secs_f64()

@@ -84,15 +84,14 @@ impl Node {
         let devices = Arc::new(Devices::of(&config, &core_sets, loader)?);
         let lanes_max = devices.lanes_max(live);
         let resources = Resources::new(&config.rate_limit);
-        let tenants = Tenants::new(&config);
+        let tenants = Tenants::new(&config).map_err(anyhow::Error::msg)?;
         let core = RouterConfig {
             queued_bytes_limit: limits.queue_bytes.0,
             max_lanes: lanes_max,
             margin: objectives::MARGIN,
             resources: resources.totals(),
             records: config.request_log.kept,
-            weights: tenants.weights(),
-            quotas: tenants.quotas(),
+            tenants: tenants.table(),
             ..RouterConfig::default()
         };
         let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;

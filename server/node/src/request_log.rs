@@ -96,7 +96,7 @@ impl RequestLog {
             access_log.note(&entry);
         }
         if let Some(spans) = &self.spans {
-            spans.note(&entry, self.tenants.of(entry.tenant));
+            spans.note(&entry, &self.tenants.of(entry.tenant));
         }
         if self.kept == 0 {
             return;
@@ -124,7 +124,7 @@ impl RequestLog {
             let ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
             ring.iter()
                 .rev()
-                .filter(|entry| query.matches(entry, self.tenants.of(entry.tenant)))
+                .filter(|entry| query.matches(entry, &self.tenants.of(entry.tenant)))
                 .take(query.limit)
                 .cloned()
                 .collect::<Vec<_>>()
@@ -138,7 +138,7 @@ impl RequestLog {
 
     /// A request without the router's decisions.
     pub fn summary(&self, entry: &Entry) -> Explanation {
-        Explanation::of_entry(entry, self.tenants.of(entry.tenant))
+        Explanation::of_entry(entry, &self.tenants.of(entry.tenant))
     }
 
     /// Why a request ended as it did, from its entry and the router's decisions.
@@ -160,7 +160,7 @@ impl RequestLog {
             id(&self.in_time).or_else(|| id(&self.others))
         });
         let companions = ids.collect();
-        Explanation::new(&entry, self.tenants.of(entry.tenant), decisions.as_ref(), companions)
+        Explanation::new(&entry, &self.tenants.of(entry.tenant), decisions.as_ref(), companions)
     }
 }
 

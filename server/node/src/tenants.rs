@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use router_core::{Allowance, Tenant, TenantQuota, TenantUse};
+use arc_swap::ArcSwap;
+use router_core::{Allowance, Tenant, TenantQuota, TenantTable, TenantUse};
 
 use crate::config::{Config, Network, OTHER, TenantSettings};
 use crate::metrics::TenantMetrics;
@@ -22,86 +23,148 @@ pub struct RequestTenant {
     pub is_other: bool,
 }
 
-/// Names of tenants by number.
+/// Names of tenants by number. Clones share the names, also those of tenants that come later.
 #[derive(Clone, Debug, Default)]
-pub struct TenantNames(Arc<[Box<str>]>);
+pub struct TenantNames(Arc<ArcSwap<Vec<Arc<str>>>>);
 
 impl TenantNames {
     /// The name of a request's tenant, as metrics have it.
-    pub fn of(&self, tenant: RequestTenant) -> &str {
+    pub fn of(&self, tenant: RequestTenant) -> Arc<str> {
         if tenant.is_other {
-            return OTHER;
+            return OTHER.into();
         }
-        self.0.get(usize::from(tenant.number.number())).map_or(DEFAULT, |name| name)
+        let names = self.0.load();
+        names.get(usize::from(tenant.number.number())).map_or_else(|| DEFAULT.into(), Arc::clone)
+    }
+}
+
+/// The tenants of one configuration.
+pub struct TenantSet {
+    /// Names by number, the default tenant with number 0. Tenants that were removed keep their number.
+    names: Vec<Arc<str>>,
+    /// Numbers of the tenants that are configured.
+    numbers: BTreeMap<Arc<str>, Tenant>,
+    table: TenantTable,
+    /// Whether requests cannot be of several tenants.
+    is_single: bool,
+}
+
+impl TenantSet {
+    /// The tenants of a configuration. `before`: names that have numbers already.
+    fn of(config: &Config, before: &[Arc<str>]) -> Result<Self, String> {
+        let mut names = before.to_vec();
+        for name in std::iter::once(DEFAULT).chain(config.tenants.keys().map(String::as_str)) {
+            if names.iter().all(|known| **known != *name) {
+                names.push(name.into());
+            }
+        }
+        if names.len() > Tenant::COUNT {
+            return Err(format!(
+                "tenants: {} different ones since the start: expected at most {}, or a restart",
+                names.len(),
+                Tenant::COUNT
+            ));
+        }
+        let number = |at: usize| Tenant::new(u16::try_from(at).unwrap_or(u16::MAX));
+        let is_configured = |name: &str| name == DEFAULT || config.tenants.contains_key(name);
+        let configured = names.iter().enumerate().filter(|(_, name)| is_configured(name));
+        let numbers = configured.map(|(at, name)| (Arc::clone(name), number(at))).collect();
+        let unnamed = TenantSettings::default();
+        let settings = |name: &Arc<str>| config.tenants.get(&**name).unwrap_or(&unnamed);
+        let weight = |name| settings(name).weight.map_or(1, |weight| weight.get());
+        let weights = names.iter().map(weight).collect();
+        let quotas = names.iter().map(|name| quota(settings(name))).collect();
+        let table = TenantTable::new(weights, quotas).map_err(|error| format!("tenants: {error}"))?;
+        let is_single = config.tenants.is_empty() && config.server.tenant_header.is_none();
+        Ok(Self { names, numbers, table, is_single })
+    }
+
+    /// Weights and quotas by number, for the router.
+    pub fn table(&self) -> &TenantTable {
+        &self.table
+    }
+
+    /// The configured ones with their numbers.
+    pub fn named(&self) -> impl Iterator<Item = (&str, Tenant)> {
+        self.numbers.iter().map(|(name, tenant)| (&**name, *tenant))
+    }
+}
+
+/// Tenants that are in force, with their metrics.
+struct InForce {
+    set: TenantSet,
+    /// By number, and at last those of `other`. Empty if requests cannot be of several tenants.
+    metrics: Vec<TenantMetrics>,
+}
+
+impl InForce {
+    fn new(set: TenantSet, before: &[TenantQuota]) -> Self {
+        let names: &[Arc<str>] = if set.is_single { &[] } else { &set.names };
+        let none = TenantQuota::default();
+        let before = before.iter().chain(std::iter::repeat(&none));
+        let metrics = names
+            .iter()
+            .zip(set.table.quotas().iter().zip(before))
+            .map(|(name, (quota, before))| TenantMetrics::new(name, quota, before));
+        let other = (!names.is_empty()).then(|| TenantMetrics::new(OTHER, &none, &none));
+        Self { metrics: metrics.chain(other).collect(), set }
     }
 }
 
 /// The tenants of the configuration.
 pub struct Tenants {
-    /// Numbers by name, the default tenant with number 0.
-    numbers: BTreeMap<String, Tenant>,
-    weights: Vec<u32>,
-    quotas: Vec<TenantQuota>,
+    in_force: ArcSwap<InForce>,
+    names: TenantNames,
     /// Header that names the tenant.
     header: Option<String>,
     trusted: Vec<Network>,
-    /// By number, and at last those of `other`. Empty without configured tenants.
-    metrics: Vec<TenantMetrics>,
 }
 
 impl Tenants {
     /// The tenants of the configuration. Their metrics are registered with the current recorder.
-    pub fn new(config: &Config) -> Self {
-        let unnamed = TenantSettings::default();
-        let default = config.tenants.get(DEFAULT).unwrap_or(&unnamed);
-        let others = config.tenants.iter().filter(|(name, _)| *name != DEFAULT);
-        let listed: Vec<(&str, &TenantSettings)> = std::iter::once((DEFAULT, default))
-            .chain(others.map(|(name, one)| (name.as_str(), one)))
-            .collect();
-        let quotas: Vec<TenantQuota> = listed.iter().map(|(_, settings)| quota(settings)).collect();
-        let single = config.tenants.is_empty() && config.server.tenant_header.is_none();
-        let names: &[(&str, &TenantSettings)] = if single { &[] } else { &listed };
-        let metrics = names.iter().map(|(name, settings)| TenantMetrics::new(name, &quota(settings)));
-        let other = (!names.is_empty()).then(|| TenantMetrics::new(OTHER, &TenantQuota::default()));
-        let number = |at: usize| Tenant::new(u16::try_from(at).unwrap_or_default());
-        Self {
-            metrics: metrics.chain(other).collect(),
-            numbers: listed
-                .iter()
-                .enumerate()
-                .map(|(at, (name, _))| ((*name).to_owned(), number(at)))
-                .collect(),
-            weights: listed
-                .iter()
-                .map(|(_, settings)| settings.weight.map_or(1, |weight| weight.get()))
-                .collect(),
-            quotas,
+    ///
+    /// # Errors
+    /// If there are too many.
+    pub fn new(config: &Config) -> Result<Self, String> {
+        let set = TenantSet::of(config, &[])?;
+        let names = TenantNames(Arc::new(ArcSwap::from_pointee(set.names.clone())));
+        Ok(Self {
+            in_force: ArcSwap::from_pointee(InForce::new(set, &[])),
+            names,
             header: config.server.tenant_header.clone(),
             trusted: config.server.trusted_peers.clone(),
-        }
+        })
     }
 
-    /// Names by number.
-    pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<(u16, &str)> =
-            self.numbers.iter().map(|(name, tenant)| (tenant.number(), name.as_str())).collect();
-        names.sort_unstable();
-        names.into_iter().map(|(_, name)| name).collect()
+    /// The tenants of another configuration, for [`Tenants::replace`].
+    ///
+    /// # Errors
+    /// If there were too many since the start.
+    pub fn prepare(&self, config: &Config) -> Result<TenantSet, String> {
+        TenantSet::of(config, &self.in_force.load().set.names)
+    }
+
+    /// Takes up other tenants. Requests of those that are removed count as those of unknown tenants from now on.
+    pub fn replace(&self, set: TenantSet) {
+        self.names.0.store(Arc::new(set.names.clone()));
+        let before = self.table();
+        self.in_force.store(Arc::new(InForce::new(set, before.quotas())));
+    }
+
+    /// The configured tenants with their numbers, sorted by name.
+    pub fn numbers(&self) -> Vec<(String, Tenant)> {
+        let in_force = self.in_force.load();
+        in_force.set.named().map(|(name, tenant)| (name.to_owned(), tenant)).collect()
     }
 
     /// Names of the tenants of requests, for records of them.
     pub fn request_names(&self) -> TenantNames {
-        TenantNames(self.names().into_iter().map(Into::into).collect())
+        self.names.clone()
     }
 
-    /// Weights by number, for the router.
-    pub fn weights(&self) -> Vec<u32> {
-        self.weights.clone()
-    }
-
-    /// Quotas by number, for the router.
-    pub fn quotas(&self) -> Vec<TenantQuota> {
-        self.quotas.clone()
+    /// Weights and quotas by number.
+    pub fn table(&self) -> TenantTable {
+        self.in_force.load().set.table.clone()
     }
 
     /// Header that names the tenant of a request. `None`: requests name no tenant.
@@ -117,37 +180,37 @@ impl Tenants {
     /// The tenant of a name. `None`: the default.
     pub fn named(&self, name: Option<&str>) -> RequestTenant {
         let Some(name) = name else { return RequestTenant::default() };
-        match self.numbers.get(name) {
+        match self.in_force.load().set.numbers.get(name) {
             Some(&number) => RequestTenant { number, is_other: false },
             None => RequestTenant { number: Tenant::default(), is_other: true },
         }
     }
 
-    fn metrics_of(&self, tenant: RequestTenant) -> Option<&TenantMetrics> {
-        if tenant.is_other {
-            self.metrics.last()
+    fn count(&self, tenant: RequestTenant, count: impl FnOnce(&TenantMetrics)) {
+        let in_force = self.in_force.load();
+        let metrics = if tenant.is_other {
+            in_force.metrics.last()
         } else {
-            self.metrics.get(usize::from(tenant.number.number()))
+            in_force.metrics.get(usize::from(tenant.number.number()))
+        };
+        if let Some(metrics) = metrics {
+            count(metrics);
         }
     }
 
     /// Counts a request that was answered. `in_time` is `None` without a deadline.
     pub fn answered(&self, tenant: RequestTenant, in_time: Option<bool>) {
-        if let Some(metrics) = self.metrics_of(tenant) {
-            metrics.answered(in_time);
-        }
+        self.count(tenant, |metrics| metrics.answered(in_time));
     }
 
     /// Counts a request that ended without a result.
     pub fn refused(&self, tenant: RequestTenant, reason: Reason) {
-        if let Some(metrics) = self.metrics_of(tenant) {
-            metrics.refused(reason);
-        }
+        self.count(tenant, |metrics| metrics.refused(reason));
     }
 
     /// Sets the device time that each tenant used. That of `other` is counted as the default tenant's.
     pub fn used(&self, uses: &[TenantUse]) {
-        for (metrics, one) in self.metrics.iter().zip(uses) {
+        for (metrics, one) in self.in_force.load().metrics.iter().zip(uses) {
             metrics.used(one.lane_time.into());
         }
     }
@@ -166,9 +229,13 @@ mod tests {
     use super::*;
     use crate::config::Sources;
 
-    fn tenants(text: &str) -> Tenants {
+    fn config(text: &str) -> Config {
         let sources = Sources { file: Some(("tessera.toml".into(), text.to_owned())), ..Sources::default() };
-        Tenants::new(&Config::load(&sources).unwrap())
+        Config::load(&sources).unwrap()
+    }
+
+    fn tenants(text: &str) -> Tenants {
+        Tenants::new(&config(text)).unwrap()
     }
 
     #[test]
@@ -182,11 +249,48 @@ mod tests {
         assert_eq!(number(Some("ads")).number, Tenant::new(1));
         assert_eq!(number(Some("search")).number, Tenant::new(2));
         assert_eq!(number(Some("stranger")), RequestTenant { number: Tenant::default(), is_other: true });
-        assert_eq!(tenants.weights(), [1, 1, 3]);
-        let [none, ads, search] = tenants.quotas()[..] else { panic!("three tenants") };
+        assert_eq!(tenants.table().weights(), [1, 1, 3]);
+        let [none, ads, search] = tenants.table().quotas()[..] else { panic!("three tenants") };
         assert_eq!(none, TenantQuota::default());
         assert_eq!(ads.requests, Some(Allowance { per_second: 10_000_000, burst: 10_000_000 }));
         assert_eq!(search.lane_time, Some(Allowance { per_second: 500_000_000, burst: 500_000_000 }));
+    }
+
+    #[test]
+    fn tenants_keep_their_numbers_when_others_come_and_are_removed() {
+        let tenants = tenants("[tenants.search]\nweight = 3");
+        let names = tenants.request_names();
+        let search = tenants.named(Some("search"));
+        tenants.replace(
+            tenants.prepare(&config("[tenants.ads]\nweight = 2\n[tenants.search]\nweight = 5")).unwrap(),
+        );
+        assert_eq!(tenants.named(Some("search")), search);
+        let ads = tenants.named(Some("ads"));
+        assert_eq!((&*names.of(search), &*names.of(ads)), ("search", "ads"));
+        assert_eq!(tenants.table().weights(), [1, 5, 2]);
+        tenants.replace(tenants.prepare(&config("[tenants.ads]\nweight = 4")).unwrap());
+        assert!(tenants.named(Some("search")).is_other);
+        assert_eq!(tenants.named(Some("ads")), ads);
+        assert_eq!(&*names.of(search), "search", "its earlier requests are still explained");
+        assert_eq!(tenants.table().weights(), [1, 1, 4]);
+        assert_eq!(
+            tenants.numbers(),
+            [("ads".to_owned(), ads.number), ("default".to_owned(), Tenant::new(0))]
+        );
+    }
+
+    #[test]
+    fn there_is_a_bound_on_tenants_since_the_start() {
+        let tenants = tenants("");
+        let many = |prefix: &str| {
+            (0..600).map(|n| format!("[tenants.{prefix}{n}]\nweight = 2\n")).collect::<String>()
+        };
+        tenants.replace(tenants.prepare(&config(&many("a"))).unwrap());
+        let message = tenants.prepare(&config(&many("b"))).err().unwrap();
+        assert_eq!(
+            message,
+            "tenants: 1201 different ones since the start: expected at most 1024, or a restart"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::machine::admission::{least_time, row_time_of};
 use crate::queue::{Queue, QueueKey};
 use crate::request::{Request, Stage};
 use crate::tenant_quotas::TenantAccounts;
-use crate::{LaneClass, LaneId, Nanos, Tenant, TenantUse};
+use crate::{LaneClass, LaneId, Nanos, Tenant, TenantTable, TenantUse};
 
 impl Router {
     /// What each tenant used, by number. Empty for a single tenant without a quota.
@@ -22,6 +22,23 @@ impl Router {
     /// it is.
     pub fn quota_wait(&self, tenant: Tenant) -> Nanos {
         self.tenants.within_from(self.now, tenant).since(self.now)
+    }
+
+    /// Changes weights and quotas. Reservations of queued requests are made anew, and all queues are evaluated.
+    pub(super) fn change_tenants(&mut self, table: &TenantTable) {
+        let queued = self.requests.iter().filter(|request| request.stage == Stage::Queued);
+        let queued: Vec<u32> = queued.map(|request| request.id.slot()).collect();
+        for &slot in &queued {
+            self.release(slot);
+        }
+        self.config.tenants = table.clone();
+        self.shares.set_weights(table.weights());
+        self.tenants.change(self.now, table);
+        for &slot in &queued {
+            self.reserve(slot);
+        }
+        let queues: Vec<u32> = self.queues.iter().map(|(slot, _)| slot).collect();
+        self.queues.note_all(queues);
     }
 
     /// Whether there is space for one more borrowed request. Half of the space is kept for requests within quotas.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use router_core::{ModelId, ModelSnapshot};
+use router_core::{ModelId, ModelSnapshot, Tenant};
 use serde::Serialize;
 
 use super::{Second, Seen, State};
@@ -120,30 +120,22 @@ pub(super) fn of(state: &State, seen: &Seen, node: &Node) -> ActivityView {
     let lane = |row: &LaneRow| LaneActivity { busy: state.lanes.of(row.lane), row: row.clone() };
     let lanes = lanes.iter().map(lane).collect();
     let tenants = node.catalog().tenants();
-    let (names, weights) = (tenants.names(), tenants.weights());
-    let tenant = |((track, name), (weight, known)): (
-        (&super::TenantTrack, &&str),
-        (&u32, &router_core::TenantUse),
-    )| {
-        TenantActivity {
-            name: (*name).to_owned(),
-            weight: *weight,
-            used: track.per_second,
-            quota: known.quota.lane_time.map(|allowance| allowance.per_second as f64 / 1e9),
-        }
+    let table = tenants.table();
+    let tenant = |(name, number): (String, Tenant)| {
+        let at = usize::from(number.number());
+        Some(TenantActivity {
+            name,
+            weight: *table.weights().get(at)?,
+            used: state.tenants.get(at)?.per_second,
+            quota: snapshot.tenants.get(at)?.quota.lane_time.map(|limit| limit.lane_seconds_per_second()),
+        })
     };
     ActivityView {
         second: state.timeline.back().copied(),
         not_ready: node.not_ready(),
         models: rows,
         lanes,
-        tenants: state
-            .tenants
-            .iter()
-            .zip(&names)
-            .zip(weights.iter().zip(&snapshot.tenants))
-            .map(tenant)
-            .collect(),
+        tenants: tenants.numbers().into_iter().filter_map(tenant).collect(),
     }
 }
 

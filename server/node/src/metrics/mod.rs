@@ -142,7 +142,7 @@ mod tests {
             device_up(&"gpu0".into(), true);
             let allowance = Some(Allowance { per_second: 1, burst: 1 });
             let quota = TenantQuota { lane_time: allowance, requests: allowance, borrow: false };
-            TenantMetrics::new("search", &quota).refused(Reason::Quota);
+            TenantMetrics::new("search", &quota, &TenantQuota::default()).refused(Reason::Quota);
             identity_reload_failed("keys");
             identity_loaded("keys", std::time::UNIX_EPOCH);
             certificate_expires("cert", std::time::UNIX_EPOCH);

@@ -171,9 +171,9 @@ metrics! {
         TENANT_DEVICE_TIME: Counter, "tessera_tenant_device_us_total", [TENANT],
             "Microseconds of lane time that a tenant's share of batches took. Requests of unknown tenants count as `default`.";
         TENANT_DEVICE_QUOTA: Gauge, "tessera_tenant_device_seconds_quota", [TENANT],
-            "Lane time per second that a tenant may use, in seconds. Absent without a limit.";
+            "Lane time per second that a tenant may use, in seconds. Absent without a limit, `+Inf` since it was removed.";
         TENANT_REQUEST_QUOTA: Gauge, "tessera_tenant_requests_quota", [TENANT],
-            "Requests per second that a tenant may send. Absent without a limit.";
+            "Requests per second that a tenant may send. Absent without a limit, `+Inf` since it was removed.";
         IDENTITY_RELOAD_FAILURES: Counter, "tessera_identity_reload_failures_total", [FILE],
             "Times that a file of `[identity]` or `[tls]` changed and could not be loaded. The old content stays in force.";
         IDENTITY_LOADED: Time, "tessera_identity_reload_success_seconds", [FILE],

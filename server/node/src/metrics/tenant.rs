@@ -19,8 +19,8 @@ pub struct TenantMetrics {
 }
 
 impl TenantMetrics {
-    /// Registers with the current recorder. A quota without a limit has no gauge.
-    pub fn new(name: &str, quota: &TenantQuota) -> Self {
+    /// Registers with the current recorder. A quota without a limit has no gauge, or `+Inf` if it had a limit before.
+    pub fn new(name: &str, quota: &TenantQuota, before: &TenantQuota) -> Self {
         let outcome = |outcome: &'static str| {
             metrics::counter!(
                 names::TENANT_REQUESTS.name,
@@ -28,13 +28,15 @@ impl TenantMetrics {
                 names::OUTCOME => outcome
             )
         };
-        if let Some(lane_time) = quota.lane_time {
-            metrics::gauge!(names::TENANT_DEVICE_QUOTA.name, names::TENANT => name.to_owned())
-                .set(lane_time.lane_seconds_per_second());
-        }
-        if let Some(requests) = quota.requests {
-            metrics::gauge!(names::TENANT_REQUEST_QUOTA.name, names::TENANT => name.to_owned())
-                .set(requests.requests_per_second());
+        let device = |quota: &TenantQuota| quota.lane_time.map(|limit| limit.lane_seconds_per_second());
+        let requests = |quota: &TenantQuota| quota.requests.map(|limit| limit.requests_per_second());
+        for (gauge, limit, before) in [
+            (names::TENANT_DEVICE_QUOTA.name, device(quota), device(before)),
+            (names::TENANT_REQUEST_QUOTA.name, requests(quota), requests(before)),
+        ] {
+            if limit.or(before).is_some() {
+                metrics::gauge!(gauge, names::TENANT => name.to_owned()).set(limit.unwrap_or(f64::INFINITY));
+            }
         }
         Self {
             answered: outcome("answered"),

@@ -117,7 +117,7 @@ fn write(mut output: Output, entries: &Receiver<Entry>, tenants: &TenantNames, l
         let mut count = 0;
         for entry in std::iter::once(first).chain(entries.try_iter().take(WAITING_MAX)) {
             count += 1;
-            if serde_json::to_writer(&mut lines, &Explanation::of_entry(&entry, tenants.of(entry.tenant)))
+            if serde_json::to_writer(&mut lines, &Explanation::of_entry(&entry, &tenants.of(entry.tenant)))
                 .is_ok()
             {
                 lines.push(b'\n');

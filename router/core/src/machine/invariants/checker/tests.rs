@@ -7,7 +7,7 @@ use crate::resources::{Limited, RateLimit, ResourceId};
 use crate::tenant_quotas::TenantAccounts;
 use crate::{
     Allowance, Arrival, Class, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId, ModelLanes, ModelSpec,
-    Nanos, RequestId, RouterConfig, ShapeKey, Tenant, TenantQuota,
+    Nanos, RequestId, RouterConfig, ShapeKey, Tenant, TenantQuota, TenantTable,
 };
 
 /// Model 0 has a batch on each of the lanes 0 and 1, and two requests (slots 2 and 3) in queue 0. Lane 2 is free.
@@ -123,7 +123,7 @@ fn a_sound_router_passes_and_each_kind_of_damage_is_found() {
         ("R14", "more lane time is reserved than queued requests need", |router| {
             let lane_time = Some(Allowance { per_second: 1, burst: 1 });
             let quota = TenantQuota { lane_time, ..TenantQuota::default() };
-            router.tenants = TenantAccounts::new(1, &[quota]);
+            router.tenants = TenantAccounts::new(&TenantTable::new(vec![1], vec![quota]).unwrap());
             router.tenants.miscount_reservations();
         }),
     ];
