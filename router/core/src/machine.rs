@@ -30,7 +30,7 @@ use crate::queue::Queues;
 use crate::records::{Decided, Explanation, Record, Records};
 use crate::request::{Requests, Stage};
 use crate::resources::Resources;
-use crate::tenant_quotas::TenantAccounts;
+use crate::tenant_accounts::TenantAccounts;
 use crate::tenants::Shares;
 use crate::time_quota::Tokens;
 use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};

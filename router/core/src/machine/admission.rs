@@ -11,7 +11,7 @@ use crate::pool::Pool;
 use crate::queue::{Queue, QueueKey};
 use crate::records::Decided;
 use crate::request::{NIL, Request, Stage};
-use crate::tenant_quotas::Standing;
+use crate::tenant_accounts::Standing;
 use crate::{Class, Nanos, RequestId, Tenant};
 
 /// This many batches of the policy's usual size may always wait, whatever their forecast. With fewer to choose from,

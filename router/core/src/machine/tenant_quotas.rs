@@ -1,4 +1,4 @@
-//! Quotas of tenants: what admission, evaluation and dispatch ask of them. `tenant_quotas` at the crate's root keeps
+//! Quotas of tenants: what admission, evaluation and dispatch ask of them. `tenant_accounts` at the crate's root keeps
 //! the accounts.
 
 use invariant::expected;
@@ -9,7 +9,7 @@ use crate::machine::Router;
 use crate::machine::admission::{least_time, row_time_of};
 use crate::queue::{Queue, QueueKey};
 use crate::request::{Request, Stage};
-use crate::tenant_quotas::TenantAccounts;
+use crate::tenant_accounts::TenantAccounts;
 use crate::{LaneClass, LaneId, Nanos, Tenant, TenantTable, TenantUse};
 
 impl Router {

@@ -36,10 +36,18 @@ async function act(name, after) {
   after();
 }
 
+// The answer is taken from the form, because the browser reports `close` later, maybe after the dialog is open again.
 function confirmed(text) {
   const dialog = byId("confirm");
   byId("confirm-text").textContent = text;
-  dialog.returnValue = "no";
   dialog.showModal();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
+  return new Promise((resolve) => {
+    const listening = new AbortController();
+    const answer = (yes) => {
+      listening.abort();
+      resolve(yes);
+    };
+    dialog.addEventListener("submit", (event) => answer(event.submitter?.value === "yes"), listening);
+    dialog.addEventListener("close", () => dialog.open || answer(false), listening);
+  });
 }

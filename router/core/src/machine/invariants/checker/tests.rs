@@ -4,7 +4,7 @@ use crate::lane::LaneMode;
 use crate::queue::Priority;
 use crate::request::Stage;
 use crate::resources::{Limited, RateLimit, ResourceId};
-use crate::tenant_quotas::TenantAccounts;
+use crate::tenant_accounts::TenantAccounts;
 use crate::{
     Allowance, Arrival, Class, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId, ModelLanes, ModelSpec,
     Nanos, RequestId, RouterConfig, ShapeKey, Tenant, TenantQuota, TenantTable,
