@@ -16,13 +16,18 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows in the metrics what was loaded at the start, and warns of tenants that the settings do not have.
 pub fn announce(identity: &Identity, tenants: &Tenants, client_tenant: &str) {
-    let of_clients = identity.authenticator.is_some().then(|| client_tenant.into());
-    warn_of_unknown(tenants, of_clients.into_iter().chain(tenants_of(identity)));
+    warn_of_unknown_tenants(identity, tenants, client_tenant);
     for file in identity.files() {
         register_identity_file(file.label());
         identity_loaded(file.label(), SystemTime::now());
     }
     show_expiries(identity);
+}
+
+/// Warns of tenants of credentials that the configuration does not have.
+pub fn warn_of_unknown_tenants(identity: &Identity, tenants: &Tenants, client_tenant: &str) {
+    let of_clients = identity.authenticator.is_some().then(|| client_tenant.into());
+    warn_of_unknown(tenants, of_clients.into_iter().chain(tenants_of(identity)));
 }
 
 /// Loads files that change, until `stop`.

@@ -166,10 +166,13 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
     let manager = Arc::new(ServiceManager::default());
     let reloads = tokio::spawn({
         let (service, manager) = (Arc::clone(&service), Arc::clone(&manager));
+        let (identity, client_tenant) = (Arc::clone(&identity), config.tls.client_tenant.clone());
         async move {
             while hangup.recv().await.is_some() {
                 manager.reload_begins();
                 service.node.reload().await;
+                let tenants = service.node.catalog().tenants();
+                identity_watch::warn_of_unknown_tenants(&identity, tenants, &client_tenant);
                 manager.reload_ends(&service.node);
             }
         }

@@ -11,32 +11,13 @@ from pathlib import Path
 import pytest
 
 from fixtures.client import Client, get
+from fixtures.settings import Settings
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
 from fixtures.wait import until
 
 ZEROS = [0.0] * 4
 SLOW = "[models.slow]\n"
-
-
-class Settings:
-    """The configuration file of a running server."""
-
-    def __init__(self, server: Tessera) -> None:
-        self.server = server
-        self.path = Path(server._folder.name) / "tessera.toml"
-
-    def write(self, text: str) -> None:
-        self.path.write_text(text)
-
-    def hang_up(self) -> None:
-        """Send SIGHUP and wait for the end of the reload."""
-        before = len(self._ends())
-        self.server.process.send_signal(signal.SIGHUP)
-        until(lambda: len(self._ends()) > before, lambda: f"the reload ends:\n{self.server.log()[-2000:]}")
-
-    def _ends(self) -> list[dict]:
-        return self.server.logged("configuration reloaded") + self.server.logged("configuration not reloaded")
 
 
 def tool(server: Tessera, *words: str) -> subprocess.CompletedProcess[str]:

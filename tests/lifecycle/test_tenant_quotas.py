@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from fixtures.client import Client
+from fixtures.settings import Settings
 from fixtures.synthetic import Synthetic, echo
 from fixtures.tessera import Tessera
 from tritonclient.utils import InferenceServerException
@@ -94,6 +95,29 @@ def test_requests_beyond_a_quota_are_refused_over_grpc(repository: Path) -> None
             assert refused.value.status() == "StatusCode.RESOURCE_EXHAUSTED", refused.value
             client.infer("echo", [tensor], headers={HEADER: "free"})
         assert outcomes(server, "metered") == {"answered": 2, "quota": 1}
+
+
+def test_tenants_and_quotas_change_while_the_server_runs(repository: Path) -> None:
+    with Tessera(repository, QUOTAS) as server:
+        server.wait_ready()
+        settings, metered, late = Settings(server), Tenant(server, "metered"), Tenant(server, "late")
+        assert [metered.infer("echo", [ROW])[0] for _ in range(3)] == [200, 200, 429]
+        assert late.infer("echo", [ROW])[0] == 200 and outcomes(server, "late") == {}
+        changed = QUOTAS.replace("requests_per_second = 0.1\nrequests_burst = 2", "weight = 3")
+        settings.write(changed + "[tenants.late]\nrequests_per_second = 0.1\nrequests_burst = 1\n")
+        settings.hang_up()
+        assert [metered.infer("echo", [ROW])[0] for _ in range(4)] == [200] * 4, "the quota is in force after it was removed"
+        assert [late.infer("echo", [ROW])[0] for _ in range(2)] == [200, 429]
+        assert outcomes(server, "late") == {"answered": 1, "quota": 1} and outcomes(server, "other") == {"answered": 1}
+        assert server.metric("tessera_tenant_requests_quota", tenant="metered") == float("inf")
+        (event,) = server.logged("configuration reloaded")
+        assert "tenants.late.requests_per_second" in event["settings"] and "tenants.metered.weight" in event["settings"], event
+        assert not server.logged("changed in the configuration: takes effect after a restart")
+        settings.write(QUOTAS)
+        settings.hang_up()
+        assert late.infer("echo", [ROW])[0] == 200 and outcomes(server, "other") == {"answered": 2}, "a removed tenant has no quota"
+        statuses = [metered.infer("echo", [ROW])[0] for _ in range(3)]
+        assert statuses == [200, 200, 429], "a quota that is new starts full"
 
 
 def test_peers_that_are_not_trusted_cannot_name_a_tenant(repository: Path) -> None:

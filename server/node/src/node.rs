@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, ModelGauges, Source};
-use crate::config::{Config, Effective, Isolation, LoadMode, Partition, ReadAgain};
+use crate::config::{Config, Isolation, LoadMode, Partition, ReadAgain};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
 use crate::metrics::{LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu, telemetry_sent};
@@ -64,8 +64,8 @@ pub struct Node {
     /// With `metrics.triton_names`.
     machine: Option<Mutex<MachineMetrics>>,
     partition: Partition,
-    /// The configuration that is in force, but for what a reload took up.
-    pub(crate) effective: Vec<Effective>,
+    /// The configuration that is in force: that of the start, with what reloads took up.
+    pub(crate) in_force: tokio::sync::Mutex<Config>,
     pub(crate) read_again: ReadAgain,
     model_host: HostSlot,
     requests: RequestLog,
@@ -145,7 +145,7 @@ impl Node {
             lanes,
             devices,
             partition: config.partition.clone(),
-            effective: config.effective,
+            in_force: tokio::sync::Mutex::new(config),
             read_again,
             model_host,
             requests,

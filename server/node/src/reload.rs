@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::catalog::{LoadParameters, LoadPriority, LoadReport};
-use crate::config::{Config, Effective, Problems, reference};
+use crate::config::reference::TakesEffect;
+use crate::config::{Change, Config, Problem, Problems, changes};
 use crate::logs;
 use crate::node::{Node, detached};
 use crate::reason::{Reason, Refusal};
@@ -15,7 +16,8 @@ impl Node {
     /// # Errors
     /// Why the configuration or the model is refused. What serves then stays as it was.
     pub async fn load(&self, name: &str, sent: LoadParameters) -> Result<LoadReport, Refusal> {
-        let config = self.configuration().map_err(|problems| {
+        let mut in_force = self.in_force.lock().await;
+        let mixed = self.configuration(&in_force).map_err(|problems| {
             let message =
                 format!("model `{name}` is not loaded, because the configuration has mistakes: {problems}");
             Refusal::new(Reason::LoadFailed, message)
@@ -23,29 +25,37 @@ impl Node {
         self.catalog().refresh_source().await.map_err(|error| {
             Refusal::new(Reason::LoadFailed, format!("model `{name}` is not loaded: {error}"))
         })?;
-        self.catalog().set_settings(name, config.models.get(name));
+        in_force.take_model(name, &mixed);
+        self.catalog().set_settings(name, in_force.models.get(name));
+        drop(in_force);
         // Detached, so that a client that leaves does not leave a model half loaded.
         let (catalog, name) = (Arc::clone(self.catalog()), name.to_owned());
         detached(async move { catalog.load_with(&name, sent, LoadPriority::Background).await }).await
     }
 
-    /// Takes up the whole configuration: settings of models, and the others that need no restart. What is invalid changes
-    /// nothing and is logged.
+    /// Takes up the whole configuration: settings of models and tenants, and the others that need no restart. What is invalid
+    /// changes nothing and is logged.
     pub async fn reload(&self) {
-        let config = match self.configuration() {
-            Ok(config) => config,
-            Err(Problems(problems)) => {
-                for problem in problems {
-                    tracing::error!(%problem, "configuration not reloaded: the settings in force stay");
-                }
-                return;
+        // Held to the end: reloads come one after the other.
+        let mut in_force = self.in_force.lock().await;
+        let refused = |Problems(problems)| {
+            for problem in problems {
+                tracing::error!(%problem, "configuration not reloaded: the settings in force stay");
+            }
+        };
+        let mixed = match self.configuration(&in_force) {
+            Ok(mixed) => mixed,
+            Err(problems) => return refused(problems),
+        };
+        let tenants = match self.catalog().tenants().prepare(&mixed) {
+            Ok(tenants) => tenants,
+            Err(message) => {
+                let origin = mixed.origin("tenants");
+                return refused(Problems(vec![Problem { path: "tenants".to_owned(), message, origin }]));
             }
         };
         if let Err(error) = self.catalog().refresh_source().await {
             tracing::error!(%error, "models are reloaded from the local copy of the repository");
-        }
-        if let Err(error) = logs::set_level(&config.server.log_level) {
-            tracing::error!(%error, "server.log_level is not changed");
         }
         let names = match self.catalog().known_names() {
             Ok(names) => names,
@@ -54,39 +64,44 @@ impl Node {
                 return;
             }
         };
-        for name in &names {
-            self.catalog().set_settings(name, config.models.get(name.as_str()));
+        if let Err(error) = logs::set_level(&mixed.server.log_level) {
+            tracing::error!(%error, "server.log_level is not changed");
         }
-        let mut changed = 0_usize;
+        let changed = changes(&in_force.effective, &mixed.effective);
+        self.catalog().router().tenants_changed(tenants.table().clone()).await;
+        self.catalog().tenants().replace(tenants);
+        for name in &names {
+            self.catalog().set_settings(name, mixed.models.get(name.as_str()));
+        }
+        *in_force = mixed;
+        let mut models_changed = 0_usize;
         for name in self.catalog().wanted_names() {
             // A failure is logged where it happens, and the old version serves on.
             if let Ok(report) = self.catalog().load(&name, LoadPriority::Background).await
                 && report != LoadReport::default()
             {
-                changed += 1;
+                models_changed += 1;
             }
         }
-        tracing::info!(models_changed = changed, "configuration reloaded");
+        let settings: Vec<&str> = changed.iter().map(|change| change.path.as_str()).collect();
+        tracing::info!(models_changed, settings = settings.join(", "), "configuration reloaded");
     }
 
-    /// The configuration as its sources have it now. Changes that need a restart are logged.
-    fn configuration(&self) -> Result<Config, Problems> {
-        let config = (self.read_again)()?;
+    /// What would be in force after a reload of the configuration as its sources have it now. Changes that need a restart are
+    /// logged.
+    fn configuration(&self, in_force: &Config) -> Result<Config, Problems> {
+        let new = (self.read_again)()?;
         if let Ok(names) = self.catalog().known_names() {
-            config.check_models(names.iter().map(String::as_str))?;
+            new.check_models(names.iter().map(String::as_str))?;
         }
-        for path in waiting_for_restart(&self.effective, &config.effective) {
-            tracing::warn!(setting = path, "changed in the configuration: takes effect after a restart");
+        let mixed = in_force.reloaded(&new)?;
+        let waits = |change: &&Change| change.takes_effect == TakesEffect::Restart;
+        for change in changes(&in_force.effective, &new.effective).iter().filter(waits) {
+            tracing::warn!(
+                setting = change.path,
+                "changed in the configuration: takes effect after a restart"
+            );
         }
-        Ok(config)
+        Ok(mixed)
     }
-}
-
-/// Settings that differ and cannot be changed while the server runs.
-fn waiting_for_restart<'a>(old: &'a [Effective], new: &[Effective]) -> Vec<&'a str> {
-    let changed = |before: &&Effective| {
-        let now = new.iter().find(|after| after.path == before.path);
-        !reference::is_live(&before.path) && now.is_none_or(|now| now.value != before.value)
-    };
-    old.iter().filter(changed).map(|effective| effective.path.as_str()).collect()
 }

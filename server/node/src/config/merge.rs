@@ -395,7 +395,7 @@ impl Merged {
 }
 
 /// A key, quoted for TOML if necessary.
-fn quoted(key: &str) -> String {
+pub(super) fn quoted(key: &str) -> String {
     let bare =
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
     if bare { key.to_owned() } else { Value::from(key).to_string() }

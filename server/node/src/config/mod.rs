@@ -7,6 +7,7 @@
 
 mod access;
 mod arguments;
+mod changes;
 mod fields;
 mod merge;
 mod models_section;
@@ -37,6 +38,7 @@ use crate::output;
 
 pub use access::{Identity, ModelControl, Tls, TlsListener};
 pub use arguments::{ConfigArgs, configure};
+pub use changes::{Change, changes};
 pub use merge::{Assignment, Sources};
 pub use network::Network;
 pub use sections::{

@@ -17,7 +17,7 @@ use super::{ConfigArgs, Emulated, TenantSettings, fields, models_section, tenant
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TakesEffect {
-    /// When the model is loaded again with `tessera models load`, or the server gets SIGHUP.
+    /// When the server gets SIGHUP. Settings of a model also when it is loaded again with `tessera models load`.
     Reload,
     /// When the server is started again.
     Restart,
@@ -260,7 +260,7 @@ fn accepts(check: &dyn Fn(&Value) -> Result<(), String>) -> String {
 
 /// Whether a reload takes up a change of this setting.
 pub fn is_live(path: &str) -> bool {
-    path.starts_with("models.") || path == "server.log_level"
+    path.starts_with("models.") || path.starts_with("tenants.") || path == "server.log_level"
 }
 
 /// Settings that a query names: a path, the path of a model's key, a key or a section.
