@@ -170,7 +170,8 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
         async move {
             while hangup.recv().await.is_some() {
                 manager.reload_begins();
-                service.node.reload().await;
+                // The reason is logged.
+                let _ = service.node.reload().await;
                 let tenants = service.node.catalog().tenants();
                 identity_watch::warn_of_unknown_tenants(&identity, tenants, &client_tenant);
                 manager.reload_ends(&service.node);

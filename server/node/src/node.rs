@@ -65,7 +65,9 @@ pub struct Node {
     machine: Option<Mutex<MachineMetrics>>,
     partition: Partition,
     /// The configuration that is in force: that of the start, with what reloads took up.
-    pub(crate) in_force: tokio::sync::Mutex<Config>,
+    pub(crate) in_force: Arc<Mutex<Config>>,
+    /// Loads of single models take it for reading, a reload of the configuration for writing.
+    pub(crate) reloading: Arc<tokio::sync::RwLock<()>>,
     pub(crate) read_again: ReadAgain,
     model_host: HostSlot,
     requests: RequestLog,
@@ -145,7 +147,8 @@ impl Node {
             lanes,
             devices,
             partition: config.partition.clone(),
-            in_force: tokio::sync::Mutex::new(config),
+            in_force: Arc::new(Mutex::new(config)),
+            reloading: Arc::default(),
             read_again,
             model_host,
             requests,

@@ -1,13 +1,37 @@
 //! Takes up changes of the configuration while the server runs.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
 
-use crate::catalog::{LoadParameters, LoadPriority, LoadReport};
+use serde::Serialize;
+
+use crate::catalog::{LoadParameters, LoadPriority, LoadReport, Staging};
 use crate::config::reference::TakesEffect;
 use crate::config::{Change, Config, Problem, Problems, changes};
 use crate::logs;
 use crate::node::{Node, detached};
 use crate::reason::{Reason, Refusal};
+
+/// What a reload did.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReloadReport {
+    /// Settings that have new values.
+    pub changes: Vec<Change>,
+    /// Settings that differ in the configuration and need a restart.
+    pub pending: Vec<Change>,
+    /// What was loaded or taken up, by model. Models that are as they were are left out.
+    pub models: BTreeMap<String, LoadReport>,
+    /// Models that did not serve before and cannot be loaded, with the reasons.
+    pub not_loaded: BTreeMap<String, String>,
+}
+
+/// Configuration as its sources have it now.
+struct Read {
+    /// What is in force after a reload.
+    next: Config,
+    /// Settings that differ and need a restart.
+    pending: Vec<Change>,
+}
 
 impl Node {
     /// Loads or reloads a model, with its settings as the configuration has them now. Its `config.pbtxt` and files are those of
@@ -16,8 +40,8 @@ impl Node {
     /// # Errors
     /// Why the configuration or the model is refused. What serves then stays as it was.
     pub async fn load(&self, name: &str, sent: LoadParameters) -> Result<LoadReport, Refusal> {
-        let mut in_force = self.in_force.lock().await;
-        let mixed = self.configuration(&in_force).map_err(|problems| {
+        let no_reload = Arc::clone(&self.reloading).read_owned().await;
+        let Read { next, .. } = self.read_configuration().map_err(|problems| {
             let message =
                 format!("model `{name}` is not loaded, because the configuration has mistakes: {problems}");
             Refusal::new(Reason::LoadFailed, message)
@@ -25,83 +49,105 @@ impl Node {
         self.catalog().refresh_source().await.map_err(|error| {
             Refusal::new(Reason::LoadFailed, format!("model `{name}` is not loaded: {error}"))
         })?;
-        in_force.take_model(name, &mixed);
-        self.catalog().set_settings(name, in_force.models.get(name));
-        drop(in_force);
+        let (catalog, in_force) = (Arc::clone(self.catalog()), Arc::clone(&self.in_force));
+        let name = name.to_owned();
         // Detached, so that a client that leaves does not leave a model half loaded.
-        let (catalog, name) = (Arc::clone(self.catalog()), name.to_owned());
-        detached(async move { catalog.load_with(&name, sent, LoadPriority::Background).await }).await
+        detached(async move {
+            let settings = next.models.get(&name).cloned();
+            let report = catalog.load_with(&name, sent, settings, LoadPriority::Background).await?;
+            in_force.lock().unwrap_or_else(PoisonError::into_inner).take_model(&name, &next);
+            drop(no_reload);
+            Ok(report)
+        })
+        .await
     }
 
-    /// Takes up the whole configuration: settings of models and tenants, and the others that need no restart. What is invalid
-    /// changes nothing and is logged.
-    pub async fn reload(&self) {
-        // Held to the end: reloads come one after the other.
-        let mut in_force = self.in_force.lock().await;
-        let refused = |Problems(problems)| {
-            for problem in problems {
-                tracing::error!(%problem, "configuration not reloaded: the settings in force stay");
+    /// Takes up the whole configuration: models, tenants, and the other settings that need no restart. Either all of it is in
+    /// force afterwards or nothing has changed. Must run to its end: a caller that may be dropped spawns it.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, or with a model that serves. It is logged too.
+    pub async fn reload(&self) -> Result<ReloadReport, Refusal> {
+        let _alone = self.reloading.write().await;
+        let reloaded = self.reload_alone().await;
+        match &reloaded {
+            Ok(report) => {
+                let names = |changes: &[Change]| {
+                    changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>().join(", ")
+                };
+                let (models_changed, settings) = (report.models.len(), names(&report.changes));
+                let not_loaded = report.not_loaded.len();
+                tracing::info!(models_changed, not_loaded, settings, "configuration reloaded");
             }
-        };
-        let mixed = match self.configuration(&in_force) {
-            Ok(mixed) => mixed,
-            Err(problems) => return refused(problems),
-        };
-        let tenants = match self.catalog().tenants().prepare(&mixed) {
-            Ok(tenants) => tenants,
-            Err(message) => {
-                let origin = mixed.origin("tenants");
-                return refused(Problems(vec![Problem { path: "tenants".to_owned(), message, origin }]));
+            Err(refusal) => {
+                for problem in refusal.message.lines() {
+                    tracing::error!(problem, "configuration not reloaded: everything stays as it was");
+                }
             }
-        };
+        }
+        reloaded
+    }
+
+    async fn reload_alone(&self) -> Result<ReloadReport, Refusal> {
+        let refused = |problems: Problems| Refusal::new(Reason::LoadFailed, problems.to_string());
+        let Read { next, pending } = self.read_configuration().map_err(refused)?;
+        let tenants = self.catalog().tenants().prepare(&next).map_err(|message| {
+            let origin = next.origin("tenants");
+            refused(Problems(vec![Problem { path: "tenants".to_owned(), message, origin }]))
+        })?;
         if let Err(error) = self.catalog().refresh_source().await {
             tracing::error!(%error, "models are reloaded from the local copy of the repository");
         }
-        let names = match self.catalog().known_names() {
-            Ok(names) => names,
-            Err(refusal) => {
-                tracing::error!(error = %refusal, "configuration not reloaded: the repository cannot be read");
-                return;
-            }
-        };
-        if let Err(error) = logs::set_level(&mixed.server.log_level) {
+        let (staging, not_loaded) = self.stage(&next).await?;
+        if let Err(error) = logs::set_level(&next.server.log_level) {
             tracing::error!(%error, "server.log_level is not changed");
         }
-        let changed = changes(&in_force.effective, &mixed.effective);
         self.catalog().router().tenants_changed(tenants.table().clone()).await;
         self.catalog().tenants().replace(tenants);
-        for name in &names {
-            self.catalog().set_settings(name, mixed.models.get(name.as_str()));
-        }
-        *in_force = mixed;
-        let mut models_changed = 0_usize;
-        for name in self.catalog().wanted_names() {
-            // A failure is logged where it happens, and the old version serves on.
-            if let Ok(report) = self.catalog().load(&name, LoadPriority::Background).await
-                && report != LoadReport::default()
-            {
-                models_changed += 1;
-            }
-        }
-        let settings: Vec<&str> = changed.iter().map(|change| change.path.as_str()).collect();
-        tracing::info!(models_changed, settings = settings.join(", "), "configuration reloaded");
+        self.catalog().set_all_settings(next.models.clone());
+        let mut models = staging.commit().await;
+        models.retain(|_, report| *report != LoadReport::default());
+        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = changes(&in_force.effective, &next.effective);
+        *in_force = next;
+        Ok(ReloadReport { changes, pending, models, not_loaded })
     }
 
-    /// What would be in force after a reload of the configuration as its sources have it now. Changes that need a restart are
-    /// logged.
-    fn configuration(&self, in_force: &Config) -> Result<Config, Problems> {
+    /// Stages all models that should be ready. Returns those that cannot be loaded and did not serve before too.
+    async fn stage(&self, next: &Config) -> Result<(Staging, BTreeMap<String, String>), Refusal> {
+        let mut not_loaded = BTreeMap::new();
+        let mut staging = Staging::new(self.catalog()).await;
+        for name in self.catalog().wanted_names() {
+            let settings = next.models.get(&name).cloned();
+            let Err(refusal) = staging.add(&name, settings, LoadPriority::Background).await else { continue };
+            if !self.catalog().serving(&name).is_empty() {
+                staging.abandon().await;
+                return Err(refusal);
+            }
+            not_loaded.insert(name, refusal.message);
+        }
+        Ok((staging, not_loaded))
+    }
+
+    /// Reads the configuration. Changes that need a restart are logged.
+    fn read_configuration(&self) -> Result<Read, Problems> {
         let new = (self.read_again)()?;
         if let Ok(names) = self.catalog().known_names() {
             new.check_models(names.iter().map(String::as_str))?;
         }
-        let mixed = in_force.reloaded(&new)?;
-        let waits = |change: &&Change| change.takes_effect == TakesEffect::Restart;
-        for change in changes(&in_force.effective, &new.effective).iter().filter(waits) {
+        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = in_force.reloaded(&new)?;
+        let mut pending = changes(&in_force.effective, &new.effective);
+        pending.retain(|change| change.takes_effect == TakesEffect::Restart);
+        for change in &pending {
             tracing::warn!(
                 setting = change.path,
                 "changed in the configuration: takes effect after a restart"
             );
         }
-        Ok(mixed)
+        Ok(Read { next, pending })
     }
 }
+
+#[cfg(test)]
+mod tests;

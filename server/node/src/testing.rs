@@ -1,7 +1,7 @@
 //! Test nodes with synthetic models, and their clients.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -36,9 +36,23 @@ pub async fn serving(repository: &Path, cores: &[usize], options: &[(&str, &str)
     let mut flags = vec![set("repository.path", repository.display().to_string())];
     flags.extend(options.iter().map(|(path, raw)| set(path, (*raw).to_owned())));
     let config = Config::load(&Sources { flags, ..Sources::default() }).unwrap();
-    let lanes = cores.iter().map(|core| vec![*core]).collect();
     let again = config.clone();
-    let read_again: ReadAgain = Arc::new(move || Ok(again.clone()));
+    start(config, cores, Arc::new(move || Ok(again.clone()))).await
+}
+
+/// A node with one lane that serves all models of a repository, with the text of its configuration file.
+pub async fn serving_file(repository: &Path, text: Arc<Mutex<String>>) -> Node {
+    let (path, raw) = ("repository.path".to_owned(), repository.display().to_string());
+    let flags = vec![Assignment { path, raw, origin: Origin::Flag("--set") }];
+    let read: ReadAgain = Arc::new(move || {
+        let file = Some(("tessera.toml".into(), text.lock().unwrap().clone()));
+        Config::load(&Sources { flags: flags.clone(), file, ..Sources::default() })
+    });
+    start(read().unwrap(), &[0], read).await
+}
+
+async fn start(config: Config, cores: &[usize], read_again: ReadAgain) -> Node {
+    let lanes = cores.iter().map(|core| vec![*core]).collect();
     let startup = Startup { config, lanes, ort: Err(OrtMissing::default()), spans: None, read_again };
     let node = Node::start(startup).await.unwrap();
     node.load_at_start().await;

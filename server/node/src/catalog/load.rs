@@ -9,10 +9,9 @@ use arc_swap::ArcSwap;
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::repository::QueuePolicy;
-use models::{Dim, EffectiveConfig, ModelName, ModelSettings, Signature, Version};
+use models::{Dim, EffectiveConfig, ModelName, ModelSettings, Signature};
 use oip::Datatype;
 use router_core::{Class, LaneClass, ModelId, ModelSpec, ProfilePoint};
-use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -23,164 +22,58 @@ use super::prepare::{First, Warmed};
 use super::refusal_report::RefusalReport;
 use super::sequences;
 use super::shapes::Shapes;
+use super::staging::{Files, LoadReport, Staging};
 use super::statistics::Statistics;
-use super::validation::{Planned, Severity};
+use super::validation::Planned;
 use super::version::{Loaded, Placed, Settings};
-use super::{Catalog, LoadState, Model, unknown_model};
+use super::{Catalog, LoadState, unknown_model};
 use crate::batching;
-use crate::metrics::{ModelLabels, ModelMetrics, names};
+use crate::metrics::{ModelLabels, ModelMetrics};
 use crate::reason::{Reason, Refusal};
-
-/// What a load needs to be finished.
-enum Prepared {
-    /// Sessions for a new version.
-    New(Box<Warmed>),
-    /// The version that serves, with the settings that it is to have.
-    Same(Arc<Loaded>, Box<Planned>),
-}
-
-/// What a load did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LoadReport {
-    /// Versions that were loaded, because they are new or their files or sessions changed.
-    pub loaded: Vec<u64>,
-    /// Versions that are no longer served.
-    pub unloaded: Vec<u64>,
-    /// What changed: settings with their old and new values.
-    pub changes: Vec<String>,
-}
-
-impl LoadReport {
-    fn add(&mut self, changes: Vec<String>) {
-        // Versions share settings.
-        let new = changes.into_iter().filter(|change| !self.changes.contains(change)).collect::<Vec<_>>();
-        self.changes.extend(new);
-    }
-}
 
 impl Catalog {
     /// Loads a model, or reloads its changed versions. Changed settings that need no new sessions are taken up without
     /// loading. A configuration or files that a client sent before stay in force. Returns when it is ready. Until then, and
     /// on failure, the old versions keep serving.
     pub async fn load(self: &Arc<Self>, name: &str, priority: LoadPriority) -> Result<LoadReport, Refusal> {
-        let kept = self.source.overrides().get(name);
-        self.load_over(name, kept, priority).await
+        let settings = self.settings.load().get(name).cloned();
+        self.load_from(Files::AsBefore, name, settings, priority).await
     }
 
-    /// As [`Catalog::load`], with a configuration or files from the client. They hold until the next load or unload by a client;
-    /// a load without them returns to the repository. If the load fails, those before it hold.
+    /// As [`Catalog::load`], with a table of settings, and with a configuration or files from the client. They hold until the
+    /// next load or unload by a client; a load without them returns to the repository. If the load fails, those before it hold.
     pub async fn load_with(
         self: &Arc<Self>,
         name: &str,
         sent: LoadParameters,
+        settings: Option<ModelSettings>,
         priority: LoadPriority,
     ) -> Result<LoadReport, Refusal> {
         let valid =
             ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
         let sent = Override::new(&valid, sent, self.source.is_strict())?.map(Arc::new);
-        self.load_over(name, sent, priority).await
+        self.load_from(Files::Sent(sent), name, settings, priority).await
     }
 
-    async fn load_over(
+    async fn load_from(
         self: &Arc<Self>,
+        files: Files,
         name: &str,
-        sent: Option<Arc<Override>>,
+        settings: Option<ModelSettings>,
         priority: LoadPriority,
     ) -> Result<LoadReport, Refusal> {
-        let valid =
-            ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
-        let has_files = sent.as_ref().is_some_and(|sent| sent.files.is_some());
-        if !has_files && !self.source.names()?.contains_key(name) {
-            return Err(unknown_model(name));
-        }
-        let model = Arc::clone(self.models.entry(name.to_owned()).or_default().value());
-        let _layout = self.changing.read().await;
-        let _control = model.control.lock().await;
-        let before = self.source.overrides().replace(name, sent)?;
-        self.want(name, true);
-        let loaded = self.load_versions(&valid, &model, priority).await;
-        if loaded.is_err() {
-            metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => name.to_owned()).increment(1);
-            // The versions that go on serving were loaded with these.
-            self.source.overrides().replace(name, before)?;
-        }
-        loaded.map_err(|reason| {
-            tracing::warn!(model = name, %reason, "cannot load");
-            Refusal::new(Reason::LoadFailed, format!("model `{name}`: {reason}"))
-        })
+        let mut staging = Staging::new(self).await;
+        staging.add_from(files, name, settings, priority).await?;
+        Ok(staging.commit().await.remove(name).unwrap_or_default())
     }
 
-    async fn load_versions(
-        self: &Arc<Self>,
-        name: &ModelName,
-        model: &Model,
-        priority: LoadPriority,
-    ) -> Result<LoadReport, String> {
-        let mut report = LoadReport::default();
-        let failed = |version: u64, reason: String| {
-            model.set(version, LoadState::Unavailable(reason.clone()));
-            reason
-        };
-        let versions = self.wanted_versions(name).map_err(|reason| failed(0, reason))?;
-        let before = model.serving.load_full();
-        let mut after = BTreeMap::new();
-        for &version in &versions {
-            let old = before.get(&version.0).cloned();
-            if old.is_none() {
-                model.set(version.0, LoadState::Loading);
-            }
-            match self.load_version(name, version, old.clone(), priority).await {
-                Ok((loaded, changes)) => {
-                    if old.is_none_or(|old| !Arc::ptr_eq(&old, &loaded)) {
-                        report.loaded.push(version.0);
-                    }
-                    report.add(changes);
-                    after.insert(version.0, loaded);
-                }
-                Err(reason) => {
-                    self.discard(after, &before).await;
-                    if before.contains_key(&version.0) {
-                        return Err(reason);
-                    }
-                    return Err(failed(version.0, reason));
-                }
-            }
-        }
-        model.serving.store(Arc::new(after.clone()));
-        model.keep_states(|version| after.contains_key(&version));
-        for &version in after.keys() {
-            model.set(version, LoadState::Ready);
-        }
-        report.unloaded = before.keys().filter(|version| !after.contains_key(version)).copied().collect();
-        self.discard((*before).clone(), &after).await;
-        Ok(report)
+    /// Sets the tables of all models, for their next loads.
+    pub fn set_all_settings(&self, settings: BTreeMap<String, ModelSettings>) {
+        self.settings.store(Arc::new(settings));
     }
 
-    /// Retires those of `versions` that are not in `kept`.
-    async fn discard(&self, versions: BTreeMap<u64, Arc<Loaded>>, kept: &BTreeMap<u64, Arc<Loaded>>) {
-        for (version, loaded) in versions {
-            if kept.get(&version).is_none_or(|other| !Arc::ptr_eq(other, &loaded)) {
-                self.retire(&loaded).await;
-            }
-        }
-    }
-
-    fn wanted_versions(&self, name: &ModelName) -> Result<Vec<Version>, String> {
-        let (versions, findings) = self.checks().versions(name, &self.settings(name));
-        findings.iter().for_each(|finding| finding.log(name));
-        match findings.into_iter().find(|finding| finding.severity == Severity::Error) {
-            Some(error) if error.place == name.as_str() => Err(error.message),
-            Some(error) => Err(format!("{}: {}", error.place, error.message)),
-            None => Ok(versions),
-        }
-    }
-
-    pub(super) fn settings(&self, name: &ModelName) -> ModelSettings {
-        self.settings.load().get(name.as_str()).cloned().unwrap_or_default()
-    }
-
-    /// Sets the table of one model, for its next load. `None`: it has none.
-    pub fn set_settings(&self, name: &str, settings: Option<&ModelSettings>) {
+    /// Sets the table of one model. `None`: it has none.
+    pub(super) fn set_settings(&self, name: &str, settings: Option<&ModelSettings>) {
         self.settings.rcu(|all| {
             let mut all = BTreeMap::clone(all);
             match settings {
@@ -191,51 +84,8 @@ impl Catalog {
         });
     }
 
-    /// Loads one version while others serve. Returns `old` if no new sessions are needed, and what changed.
-    async fn load_version(
-        self: &Arc<Self>,
-        name: &ModelName,
-        version: Version,
-        old: Option<Arc<Loaded>>,
-        priority: LoadPriority,
-    ) -> Result<(Arc<Loaded>, Vec<String>), String> {
-        let (catalog, name) = (Arc::clone(self), name.clone());
-        let work = move || -> Result<(Prepared, Vec<String>), String> {
-            let (planned, files) = catalog.plan(&name, version)?;
-            let warm = |planned| -> Result<Prepared, String> {
-                Ok(Prepared::New(Box::new(catalog.warm(planned, &files)?)))
-            };
-            let Some(old) = old else { return Ok((warm(planned)?, Vec::new())) };
-            let changes = old.config().changes(&planned.config, old.signature.max_batch);
-            let mut told: Vec<String> = changes.iter().map(ToString::to_string).collect();
-            if old.hash == planned.hash && changes.iter().all(|change| !change.needs_sessions) {
-                if *old.labels() != planned.labels {
-                    told.push("labels: read again".to_owned());
-                }
-                return Ok((Prepared::Same(old, Box::new(planned)), told));
-            }
-            if old.hash != planned.hash {
-                told.push("files: changed".to_owned());
-            }
-            Ok((warm(planned)?, told))
-        };
-        let done = self.background.load(priority, work).await;
-        let (done, changes) = done.map_err(|lost| format!("{lost} while loading"))??;
-        let loaded = match done {
-            Prepared::New(warmed) => self.admit(*warmed).await?,
-            Prepared::Same(old, planned) => {
-                if !changes.is_empty() {
-                    self.take_up(&old, *planned).await;
-                    tracing::info!(model = %old.name, version = old.version, ?changes, "settings taken up");
-                }
-                old
-            }
-        };
-        Ok((loaded, changes))
-    }
-
     /// Applies settings that need no new sessions.
-    async fn take_up(&self, loaded: &Loaded, planned: Planned) {
+    pub(super) async fn take_up(&self, loaded: &Loaded, planned: Planned) {
         let Planned { config, labels, policy, rate_limit, .. } = planned;
         let queue_limit = self.limit_of(&config.queue);
         loaded.activation.set_waiting_max(queue_limit);
@@ -266,7 +116,7 @@ impl Catalog {
     }
 
     /// Installs the sessions and registers the model with the router, which may then dispatch its requests.
-    async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
+    pub(super) async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
         let Warmed { planned, first, sessions, load_time } = warmed;
         let First { signature, engine, takes_requests, decoupled, measured, reference, padded } = first;
         let (padding, padded_times) = padded.unzip();
@@ -381,7 +231,7 @@ impl Catalog {
     }
 
     /// Removes a version that gets no new requests, after its last request ended.
-    async fn retire(&self, loaded: &Loaded) {
+    pub(super) async fn retire(&self, loaded: &Loaded) {
         loaded.users.close();
         if loaded.config().sequences.is_some() {
             // Their next requests cannot arrive, so those that wait for them would wait for the idle time.

@@ -18,6 +18,7 @@ mod sequences;
 mod sessions;
 mod shapes;
 mod source;
+mod staging;
 mod statistics;
 pub mod submit;
 mod validation;
@@ -47,13 +48,14 @@ use warm::WarmSessions;
 pub use activation::ActivationOptions;
 pub use background::LoadPriority;
 pub use gauges::ModelGauges;
-pub use load::{LoadReport, row_bytes};
+pub use load::row_bytes;
 pub use overrides::LoadParameters;
 pub use remote::SourceError;
 pub use response_cache::{CacheKey, ResponseCache, key as cache_key};
 pub use sessions::ModelsHeld;
 pub use shapes::Counts as ShapeCounts;
 pub use source::Source;
+pub use staging::{LoadReport, Staging};
 pub use statistics::LaneBatches;
 pub use validation::{Checks, Finding, Planned, Severity};
 pub use version::Loaded;
@@ -124,7 +126,7 @@ struct Model {
     /// States for the index. Version 0 stands for the whole model.
     states: Mutex<BTreeMap<u64, LoadState>>,
     /// One load or unload at a time.
-    control: tokio::sync::Mutex<()>,
+    control: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Model {
@@ -134,6 +136,10 @@ impl Model {
 
     fn keep_states(&self, keep: impl Fn(u64) -> bool) {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).retain(|version, _| keep(*version));
+    }
+
+    fn restore(&self, states: BTreeMap<u64, LoadState>) {
+        *self.states.lock().unwrap_or_else(PoisonError::into_inner) = states;
     }
 
     fn states(&self) -> BTreeMap<u64, LoadState> {

@@ -54,6 +54,15 @@ impl Overrides {
         Ok(all.insert(name.to_owned(), with))
     }
 
+    /// Sets what [`Overrides::replace`] returned.
+    pub fn restore(&self, name: &str, before: Option<Arc<Override>>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match before {
+            Some(before) => all.insert(name.to_owned(), before),
+            None => all.remove(name),
+        };
+    }
+
     /// Models whose files came from clients, with their versions.
     pub fn names(&self) -> BTreeMap<String, Vec<u64>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

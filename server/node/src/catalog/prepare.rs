@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::{
-    EffectiveConfig, Known, LaneChoice, LoadOptions, ModelFiles, ModelName, Padding, Reference, Signature,
-    Version, WarmTimes, profile_padded, warm, warm_and_profile,
+    EffectiveConfig, Known, LaneChoice, LoadOptions, ModelFiles, ModelName, ModelSettings, Padding,
+    Reference, Signature, Version, WarmTimes, profile_padded, warm, warm_and_profile,
 };
 
 use super::Catalog;
@@ -48,8 +48,13 @@ impl Catalog {
     }
 
     /// Reads a version and its settings.
-    pub(super) fn plan(&self, name: &ModelName, version: Version) -> Result<(Planned, ModelFiles), String> {
-        let planned = self.checks().plan(name, version, &self.settings(name));
+    pub(super) fn plan(
+        &self,
+        name: &ModelName,
+        version: Version,
+        settings: &ModelSettings,
+    ) -> Result<(Planned, ModelFiles), String> {
+        let planned = self.checks().plan(name, version, settings);
         let (planned, files, findings) = planned.map_err(|error| error.message)?;
         findings.iter().for_each(|finding| finding.log(name));
         Ok((planned, files))

@@ -1,0 +1,312 @@
+//! Loads that take effect together or not at all.
+//!
+//! A staged version has its sessions on its lanes and is known to the router, but gets no requests. What changes for a version
+//! that serves is only planned. [`Staging::commit`] puts all of it in force, [`Staging::abandon`] removes it again. Until
+//! then the old versions serve, so a staging needs memory for both.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use models::{ModelName, ModelSettings, Version};
+use serde::Serialize;
+use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard};
+
+use super::background::LoadPriority;
+use super::overrides::Override;
+use super::prepare::Warmed;
+use super::validation::{Planned, Severity};
+use super::version::Loaded;
+use super::{Catalog, LoadState, Model, unknown_model};
+use crate::metrics::names;
+use crate::reason::{Reason, Refusal};
+
+/// What a load did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LoadReport {
+    /// Versions that were loaded, because they are new or their files or sessions changed.
+    pub loaded: Vec<u64>,
+    /// Versions that are no longer served.
+    pub unloaded: Vec<u64>,
+    /// What changed: settings with their old and new values.
+    pub changes: Vec<String>,
+}
+
+impl LoadReport {
+    fn add(&mut self, changes: Vec<String>) {
+        // Versions share settings.
+        let new = changes.into_iter().filter(|change| !self.changes.contains(change)).collect::<Vec<_>>();
+        self.changes.extend(new);
+    }
+}
+
+/// Where a model's `config.pbtxt` and files come from.
+pub(super) enum Files {
+    /// From where they came at the last load.
+    AsBefore,
+    /// From the client, or without an override from the repository.
+    Sent(Option<Arc<Override>>),
+}
+
+/// Loads that wait to be committed or abandoned. One of the two must be called, or the staged versions keep their memory.
+#[must_use]
+pub struct Staging {
+    catalog: Arc<Catalog>,
+    /// Lanes do not change before the end.
+    _layout: OwnedRwLockReadGuard<()>,
+    loads: Vec<StagedLoad>,
+}
+
+/// The load of one model.
+struct StagedLoad {
+    name: ModelName,
+    model: Arc<Model>,
+    /// No other load of this model before the end.
+    _control: OwnedMutexGuard<()>,
+    settings: Option<ModelSettings>,
+    replaced: Option<Arc<Override>>,
+    states: BTreeMap<u64, LoadState>,
+    before: Arc<BTreeMap<u64, Arc<Loaded>>>,
+    versions: BTreeMap<u64, StagedVersion>,
+    report: LoadReport,
+}
+
+enum StagedVersion {
+    /// A new version with its sessions.
+    New(Arc<Loaded>),
+    /// The version that serves, with the settings that it is to have if they changed.
+    Same(Arc<Loaded>, Option<Box<Planned>>),
+}
+
+/// What a load needs to be finished.
+enum Prepared {
+    New(Box<Warmed>),
+    Same(Arc<Loaded>, Box<Planned>),
+}
+
+/// Why a version was not staged. Version 0 stands for the whole model.
+struct NotStaged {
+    version: u64,
+    reason: String,
+}
+
+impl Staging {
+    /// Nothing staged yet. Waits for a change of lanes that is under way.
+    pub async fn new(catalog: &Arc<Catalog>) -> Self {
+        let layout = Arc::clone(&catalog.changing).read_owned().await;
+        Self { catalog: Arc::clone(catalog), _layout: layout, loads: Vec::new() }
+    }
+
+    /// Stages a model with the settings of its table. Its files are those of its last load.
+    ///
+    /// # Errors
+    /// Why it cannot be loaded. What was staged before stays staged.
+    pub async fn add(
+        &mut self,
+        name: &str,
+        settings: Option<ModelSettings>,
+        priority: LoadPriority,
+    ) -> Result<(), Refusal> {
+        self.add_from(Files::AsBefore, name, settings, priority).await
+    }
+
+    pub(super) async fn add_from(
+        &mut self,
+        files: Files,
+        name: &str,
+        settings: Option<ModelSettings>,
+        priority: LoadPriority,
+    ) -> Result<(), Refusal> {
+        let valid =
+            ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
+        let overrides = self.catalog.source.overrides();
+        let has_files = |sent: Option<&Arc<Override>>| sent.is_some_and(|sent| sent.files.is_some());
+        let is_known = match &files {
+            Files::AsBefore => has_files(overrides.get(name).as_ref()),
+            Files::Sent(sent) => has_files(sent.as_ref()),
+        };
+        if !is_known && !self.catalog.source.names()?.contains_key(name) {
+            return Err(unknown_model(name));
+        }
+        let model = Arc::clone(self.catalog.models.entry(name.to_owned()).or_default().value());
+        let control = Arc::clone(&model.control).lock_owned().await;
+        let replaced = match files {
+            Files::AsBefore => overrides.get(name),
+            Files::Sent(sent) => overrides.replace(name, sent)?,
+        };
+        self.catalog.want(name, true);
+        let mut load = StagedLoad {
+            name: valid,
+            _control: control,
+            settings,
+            replaced,
+            states: model.states(),
+            before: model.serving.load_full(),
+            versions: BTreeMap::new(),
+            report: LoadReport::default(),
+            model,
+        };
+        match self.catalog.stage(&mut load, priority).await {
+            Ok(()) => {
+                self.loads.push(load);
+                Ok(())
+            }
+            Err(NotStaged { version, reason }) => {
+                metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => name.to_owned()).increment(1);
+                tracing::warn!(model = name, %reason, "cannot load");
+                if !load.before.contains_key(&version) {
+                    load.states.insert(version, LoadState::Unavailable(reason.clone()));
+                }
+                self.catalog.abandon(load).await;
+                Err(Refusal::new(Reason::LoadFailed, format!("model `{name}`: {reason}")))
+            }
+        }
+    }
+
+    /// Puts everything that is staged in force. Returns what changed, by model, once replaced versions have answered their last
+    /// requests.
+    pub async fn commit(self) -> BTreeMap<String, LoadReport> {
+        let mut replaced = Vec::with_capacity(self.loads.len());
+        for load in self.loads {
+            replaced.push(self.catalog.commit(load).await);
+        }
+        let mut reports = BTreeMap::new();
+        for Committed { name, report, old, control } in replaced {
+            for loaded in old {
+                self.catalog.retire(&loaded).await;
+            }
+            drop(control);
+            reports.insert(name, report);
+        }
+        reports
+    }
+
+    /// Removes everything that is staged. What served before serves on as it was.
+    pub async fn abandon(self) {
+        for load in self.loads {
+            self.catalog.abandon(load).await;
+        }
+    }
+}
+
+/// A load in force.
+struct Committed {
+    name: String,
+    report: LoadReport,
+    /// Versions that get no further requests.
+    old: Vec<Arc<Loaded>>,
+    control: OwnedMutexGuard<()>,
+}
+
+impl Catalog {
+    async fn stage(self: &Arc<Self>, load: &mut StagedLoad, priority: LoadPriority) -> Result<(), NotStaged> {
+        let settings = load.settings.clone().unwrap_or_default();
+        let versions =
+            self.wanted_versions(&load.name, &settings).map_err(|reason| NotStaged { version: 0, reason })?;
+        for version in versions {
+            let old = load.before.get(&version.0).cloned();
+            if old.is_none() {
+                load.model.set(version.0, LoadState::Loading);
+            }
+            let staged = self.stage_version(&load.name, version, &settings, old, priority).await;
+            let (staged, changes) = staged.map_err(|reason| NotStaged { version: version.0, reason })?;
+            if matches!(staged, StagedVersion::New(_)) {
+                load.report.loaded.push(version.0);
+            }
+            load.report.add(changes);
+            load.versions.insert(version.0, staged);
+        }
+        Ok(())
+    }
+
+    fn wanted_versions(&self, name: &ModelName, settings: &ModelSettings) -> Result<Vec<Version>, String> {
+        let (versions, findings) = self.checks().versions(name, settings);
+        findings.iter().for_each(|finding| finding.log(name));
+        match findings.into_iter().find(|finding| finding.severity == Severity::Error) {
+            Some(error) if error.place == name.as_str() => Err(error.message),
+            Some(error) => Err(format!("{}: {}", error.place, error.message)),
+            None => Ok(versions),
+        }
+    }
+
+    /// Loads one version while others serve, if `old` cannot go on serving with other settings. Returns what changed too.
+    async fn stage_version(
+        self: &Arc<Self>,
+        name: &ModelName,
+        version: Version,
+        settings: &ModelSettings,
+        old: Option<Arc<Loaded>>,
+        priority: LoadPriority,
+    ) -> Result<(StagedVersion, Vec<String>), String> {
+        let (catalog, name, settings) = (Arc::clone(self), name.clone(), settings.clone());
+        let work = move || -> Result<(Prepared, Vec<String>), String> {
+            let (planned, files) = catalog.plan(&name, version, &settings)?;
+            let warm = |planned| -> Result<Prepared, String> {
+                Ok(Prepared::New(Box::new(catalog.warm(planned, &files)?)))
+            };
+            let Some(old) = old else { return Ok((warm(planned)?, Vec::new())) };
+            let changes = old.config().changes(&planned.config, old.signature.max_batch);
+            let mut told: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            if old.hash == planned.hash && changes.iter().all(|change| !change.needs_sessions) {
+                if *old.labels() != planned.labels {
+                    told.push("labels: read again".to_owned());
+                }
+                return Ok((Prepared::Same(old, Box::new(planned)), told));
+            }
+            if old.hash != planned.hash {
+                told.push("files: changed".to_owned());
+            }
+            Ok((warm(planned)?, told))
+        };
+        let done = self.background.load(priority, work).await;
+        let (done, changes) = done.map_err(|lost| format!("{lost} while loading"))??;
+        let staged = match done {
+            Prepared::New(warmed) => StagedVersion::New(self.admit(*warmed).await?),
+            Prepared::Same(old, planned) => {
+                StagedVersion::Same(old, (!changes.is_empty()).then_some(planned))
+            }
+        };
+        Ok((staged, changes))
+    }
+
+    async fn commit(&self, load: StagedLoad) -> Committed {
+        let StagedLoad { name, model, _control: control, settings, before, versions, mut report, .. } = load;
+        self.set_settings(name.as_str(), settings.as_ref());
+        let mut after = BTreeMap::new();
+        for (version, staged) in versions {
+            let loaded = match staged {
+                StagedVersion::New(loaded) => loaded,
+                StagedVersion::Same(loaded, planned) => {
+                    if let Some(planned) = planned {
+                        self.take_up(&loaded, *planned).await;
+                        let changes = &report.changes;
+                        tracing::info!(model = %name, version, ?changes, "settings taken up");
+                    }
+                    loaded
+                }
+            };
+            after.insert(version, loaded);
+        }
+        let after = Arc::new(after);
+        model.serving.store(Arc::clone(&after));
+        model.keep_states(|version| after.contains_key(&version));
+        for &version in after.keys() {
+            model.set(version, LoadState::Ready);
+        }
+        report.unloaded = before.keys().filter(|version| !after.contains_key(version)).copied().collect();
+        let is_old = |(version, loaded): &(&u64, &Arc<Loaded>)| {
+            after.get(version).is_none_or(|other| !Arc::ptr_eq(other, loaded))
+        };
+        let old = before.iter().filter(is_old).map(|(_, loaded)| Arc::clone(loaded)).collect();
+        Committed { name: name.as_str().to_owned(), report, old, control }
+    }
+
+    async fn abandon(&self, load: StagedLoad) {
+        for staged in load.versions.into_values() {
+            if let StagedVersion::New(loaded) = staged {
+                self.retire(&loaded).await;
+            }
+        }
+        load.model.restore(load.states);
+        self.source.overrides().restore(load.name.as_str(), load.replaced);
+    }
+}
