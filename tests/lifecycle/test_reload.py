@@ -35,8 +35,11 @@ def test_a_model_that_cannot_be_loaded_leaves_everything_as_it_was(tmp_path: Pat
         for model in ("first", "second", "third"):
             assert client.infer(model, [ROW] * 8)[0] == 200, f"{model} has its old batch size"
         assert server.is_ready()
+        assert server.metric("tessera_config_last_reload_successful") == 0
         written.write_text("max_batch_size: 4\n")
         settings.hang_up()
+        assert server.metric("tessera_config_last_reload_successful") == 1
+        assert server.metric("tessera_config_reload_failures_total") == server.metric("tessera_config_reloads_total") == 1
         (event,) = server.logged("configuration reloaded")
         assert event["models_changed"] == 3 and "models.first.max_batch" in event["settings"], event
         assert objective(server, "first") == objective(server, "third") == 4.0

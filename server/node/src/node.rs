@@ -20,7 +20,9 @@ use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, Mode
 use crate::config::{Config, Isolation, LoadMode, Partition, ReadAgain};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
-use crate::metrics::{LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu, telemetry_sent};
+use crate::metrics::{
+    LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu, configuration_started, telemetry_sent,
+};
 use crate::objectives;
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
@@ -131,6 +133,7 @@ impl Node {
         let stop_control = CancellationToken::new();
         let (watch, supervised) = (failures.0.clone(), Arc::clone(&catalog));
         let setup = SupervisorSetup { catalog: supervised, devices: Arc::clone(&devices), live };
+        configuration_started();
         let supervisor = Supervisor::start(setup, failures, stop_control.clone())?;
         Ok(Self {
             catalog,

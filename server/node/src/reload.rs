@@ -9,6 +9,7 @@ use crate::catalog::{LoadParameters, LoadPriority, LoadReport, Staging};
 use crate::config::reference::TakesEffect;
 use crate::config::{Change, Config, Problem, Problems, changes};
 use crate::logs;
+use crate::metrics::{configuration_not_reloaded, configuration_reloaded};
 use crate::node::{Node, detached};
 use crate::reason::{Reason, Refusal};
 
@@ -75,11 +76,13 @@ impl Node {
                 let names = |changes: &[Change]| {
                     changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>().join(", ")
                 };
+                configuration_reloaded(report.pending.len());
                 let (models_changed, settings) = (report.models.len(), names(&report.changes));
                 let not_loaded = report.not_loaded.len();
                 tracing::info!(models_changed, not_loaded, settings, "configuration reloaded");
             }
             Err(refusal) => {
+                configuration_not_reloaded();
                 for problem in refusal.message.lines() {
                     tracing::error!(problem, "configuration not reloaded: everything stays as it was");
                 }

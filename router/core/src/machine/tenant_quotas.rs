@@ -24,7 +24,7 @@ impl Router {
         self.tenants.within_from(self.now, tenant).since(self.now)
     }
 
-    /// Changes weights and quotas. Reservations of queued requests are made anew, and all queues are evaluated.
+    /// Changes weights and quotas. Reservations of queued requests are made again, and all queues are evaluated.
     pub(super) fn change_tenants(&mut self, table: &TenantTable) {
         let queued = self.requests.iter().filter(|request| request.stage == Stage::Queued);
         let queued: Vec<u32> = queued.map(|request| request.id.slot()).collect();

@@ -1,6 +1,7 @@
 //! Metrics: one recorder per process, and handles per model version, so that the hot path needs no look-ups.
 
 mod busy;
+mod configuration;
 mod credential_files;
 mod devices;
 mod front;
@@ -20,6 +21,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, 
 use names::{Metric, MetricType};
 
 pub use busy::BusySink;
+pub use configuration::{configuration_not_reloaded, configuration_reloaded, configuration_started};
 pub use credential_files::{
     certificate_expires, identity_loaded, identity_reload_failed, register_identity_file,
 };
@@ -128,6 +130,7 @@ mod tests {
             }
             metrics::counter!(names::INVARIANT_VIOLATIONS.name, names::ID => "router.test").increment(1);
             repository_listed(UNIX_EPOCH);
+            configuration_started();
             telemetry_sent(&::telemetry::Statistics::default());
             metrics::counter!(names::ACCESS_LOG_LOST.name).increment(1);
             metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => "cached").increment(1);

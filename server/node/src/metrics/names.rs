@@ -112,6 +112,13 @@ metrics! {
         TRACES: Counter, "tessera_traces_total", [], "Traces of requests that were written.";
         TRACES_LOST: Counter, "tessera_traces_lost_total", [],
             "Traces of requests that were not written: the disk was full or too slow, or `trace.max_bytes` was reached.";
+        CONFIG_RELOADS: Counter, "tessera_config_reloads_total", [], "Reloads of the configuration that are in force.";
+        CONFIG_RELOAD_FAILURES: Counter, "tessera_config_reload_failures_total", [],
+            "Reloads of the configuration that changed nothing, because of a mistake in it or a model that cannot be loaded.";
+        CONFIG_CURRENT: Gauge, "tessera_config_last_reload_successful", [],
+            "1 if the last reload of the configuration is in force, or there was none. 0 if it was refused.";
+        CONFIG_PENDING: Gauge, "tessera_config_pending_settings", [],
+            "Settings that differed at the last reload and need a restart.";
         REPOSITORY_LISTED: Time, "tessera_repository_listed_seconds", [],
             "When a repository at a URL listed the models that are served.";
         REPOSITORY_REFRESH_FAILURES: Counter, "tessera_repository_refresh_failures_total", [],
