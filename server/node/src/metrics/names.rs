@@ -116,7 +116,7 @@ metrics! {
         CONFIG_RELOAD_FAILURES: Counter, "tessera_config_reload_failures_total", [],
             "Reloads of the configuration that changed nothing, because of a mistake in it or a model that cannot be loaded.";
         CONFIG_CURRENT: Gauge, "tessera_config_last_reload_successful", [],
-            "1 if the last reload of the configuration is in force, or there was none. 0 if it was refused.";
+            "1 if the last reload of the configuration is in force, and before the first one. 0 if it was refused.";
         CONFIG_PENDING: Gauge, "tessera_config_pending_settings", [],
             "Settings that differed at the last reload and need a restart.";
         REPOSITORY_LISTED: Time, "tessera_repository_listed_seconds", [],
