@@ -68,7 +68,7 @@ pub struct Node {
     partition: Partition,
     /// The configuration that is in force: that of the start, with what reloads took up.
     pub(crate) in_force: Arc<Mutex<Config>>,
-    /// Loads of single models take it for reading, a reload of the configuration for writing.
+    /// Loads and unloads of single models take it for reading, a reload of the configuration for writing.
     pub(crate) reloading: Arc<tokio::sync::RwLock<()>>,
     pub(crate) read_again: ReadAgain,
     model_host: HostSlot,
@@ -290,7 +290,13 @@ impl Node {
     /// Unloads a model: no new requests, queued ones finish, and its memory is released.
     pub async fn unload(&self, name: &str) -> Result<(), Refusal> {
         let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
-        detached(async move { catalog.unload(&name).await }).await
+        // A reload loads all models that are wanted when it begins.
+        let no_reload = Arc::clone(&self.reloading).read_owned().await;
+        detached(async move {
+            let _no_reload = no_reload;
+            catalog.unload(&name).await
+        })
+        .await
     }
 
     /// GPUs that models run on.

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use serde::Serialize;
-
 use crate::catalog::{LoadParameters, LoadPriority, LoadReport, Staging};
 use crate::config::reference::TakesEffect;
 use crate::config::{Change, Config, Problem, Problems, changes};
@@ -14,7 +12,7 @@ use crate::node::{Node, detached};
 use crate::reason::{Reason, Refusal};
 
 /// What a reload did.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
 pub struct ReloadReport {
     /// Settings that have new values.
     pub changes: Vec<Change>,
@@ -54,10 +52,10 @@ impl Node {
         let name = name.to_owned();
         // Detached, so that a client that leaves does not leave a model half loaded.
         detached(async move {
+            let _no_reload = no_reload;
             let settings = next.models.get(&name).cloned();
             let report = catalog.load_with(&name, sent, settings, LoadPriority::Background).await?;
             in_force.lock().unwrap_or_else(PoisonError::into_inner).take_model(&name, &next);
-            drop(no_reload);
             Ok(report)
         })
         .await

@@ -63,7 +63,8 @@ impl Catalog {
         priority: LoadPriority,
     ) -> Result<LoadReport, Refusal> {
         let mut staging = Staging::new(self).await;
-        staging.add_from(files, name, settings, priority).await?;
+        staging.add_from(files, name, settings.clone(), priority).await?;
+        self.set_settings(name, settings.as_ref());
         Ok(staging.commit().await.remove(name).unwrap_or_default())
     }
 
@@ -73,7 +74,7 @@ impl Catalog {
     }
 
     /// Sets the table of one model. `None`: it has none.
-    pub(super) fn set_settings(&self, name: &str, settings: Option<&ModelSettings>) {
+    fn set_settings(&self, name: &str, settings: Option<&ModelSettings>) {
         self.settings.rcu(|all| {
             let mut all = BTreeMap::clone(all);
             match settings {

@@ -62,7 +62,6 @@ struct StagedLoad {
     model: Arc<Model>,
     /// No other load of this model before the end.
     _control: OwnedMutexGuard<()>,
-    settings: Option<ModelSettings>,
     replaced: Option<Arc<Override>>,
     states: BTreeMap<u64, LoadState>,
     before: Arc<BTreeMap<u64, Arc<Loaded>>>,
@@ -137,7 +136,6 @@ impl Staging {
         let mut load = StagedLoad {
             name: valid,
             _control: control,
-            settings,
             replaced,
             states: model.states(),
             before: model.serving.load_full(),
@@ -145,7 +143,7 @@ impl Staging {
             report: LoadReport::default(),
             model,
         };
-        match self.catalog.stage(&mut load, priority).await {
+        match self.catalog.stage(&mut load, &settings.unwrap_or_default(), priority).await {
             Ok(()) => {
                 self.loads.push(load);
                 Ok(())
@@ -198,16 +196,20 @@ struct Committed {
 }
 
 impl Catalog {
-    async fn stage(self: &Arc<Self>, load: &mut StagedLoad, priority: LoadPriority) -> Result<(), NotStaged> {
-        let settings = load.settings.clone().unwrap_or_default();
+    async fn stage(
+        self: &Arc<Self>,
+        load: &mut StagedLoad,
+        settings: &ModelSettings,
+        priority: LoadPriority,
+    ) -> Result<(), NotStaged> {
         let versions =
-            self.wanted_versions(&load.name, &settings).map_err(|reason| NotStaged { version: 0, reason })?;
+            self.wanted_versions(&load.name, settings).map_err(|reason| NotStaged { version: 0, reason })?;
         for version in versions {
             let old = load.before.get(&version.0).cloned();
             if old.is_none() {
                 load.model.set(version.0, LoadState::Loading);
             }
-            let staged = self.stage_version(&load.name, version, &settings, old, priority).await;
+            let staged = self.stage_version(&load.name, version, settings, old, priority).await;
             let (staged, changes) = staged.map_err(|reason| NotStaged { version: version.0, reason })?;
             if matches!(staged, StagedVersion::New(_)) {
                 load.report.loaded.push(version.0);
@@ -269,8 +271,7 @@ impl Catalog {
     }
 
     async fn commit(&self, load: StagedLoad) -> Committed {
-        let StagedLoad { name, model, _control: control, settings, before, versions, mut report, .. } = load;
-        self.set_settings(name.as_str(), settings.as_ref());
+        let StagedLoad { name, model, _control: control, before, versions, mut report, .. } = load;
         let mut after = BTreeMap::new();
         for (version, staged) in versions {
             let loaded = match staged {

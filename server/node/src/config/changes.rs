@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use super::reference::{TakesEffect, is_live};
 use super::{Config, Effective, Problems, merge};
 
 /// A setting that differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// `section.key`.
     pub path: String,

@@ -16,7 +16,7 @@ enum Mistake {
     None,
     UnknownModel,
     InvalidValue,
-    /// The model cannot be loaded, because there is no ONNX Runtime. It is the last of the repository.
+    /// Model `b` is set to ONNX Runtime, which is not there. It fails after `a` was staged.
     BrokenModel,
     NeedsRestart,
 }
