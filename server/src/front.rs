@@ -17,6 +17,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::budget::BodyBudget;
 use crate::classification;
 use crate::gate::Gate;
+use crate::reloads::Reloads;
 use crate::request_id::RequestIds;
 use crate::service::{Answered, RequestContext, Responses, Service, Streamed};
 use crate::shared_memory::SharedMemory;
@@ -49,6 +50,8 @@ pub struct FrontLimits {
 pub struct Front {
     /// Answers requests.
     pub service: Arc<Service>,
+    /// Takes up changes of the configuration.
+    pub reloads: Arc<Reloads>,
     /// Registered regions, if the extension is on.
     pub shared_memory: Option<SharedMemory>,
     /// Limits on bodies and messages.
@@ -89,6 +92,7 @@ impl Front {
     /// A front end over a service.
     pub fn new(
         service: Arc<Service>,
+        reloads: Arc<Reloads>,
         shared_memory: bool,
         limits: FrontLimits,
         traces: Traces,
@@ -98,6 +102,7 @@ impl Front {
         let bodies = BodyBudget::new(limits.bodies, metrics.body_bytes.clone());
         Self {
             service,
+            reloads,
             shared_memory: shared_memory.then(SharedMemory::default),
             limits,
             bodies,

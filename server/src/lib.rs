@@ -1,6 +1,7 @@
 //! The front door: Open Inference Protocol over HTTP and gRPC, in front of one service function, over a node that runs
 //! the models; start-up and drain.
 
+pub mod audit;
 pub mod banner;
 pub mod budget;
 pub mod classification;
@@ -15,6 +16,7 @@ pub mod metrics_endpoint;
 pub mod model_config;
 pub mod model_metadata;
 pub mod reference;
+pub mod reloads;
 pub mod request_id;
 #[cfg(test)]
 mod secure_tests;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use clap::Args;
 use identity::{Host, Identity, Role};
 use metrics_exporter_prometheus::PrometheusHandle;
-use node::config::{Config, ConfigArgs, ReadAgain, TlsListener, configure};
+use node::config::{Config, ConfigArgs, ConfigSource, TlsListener};
 use node::environment::Environment;
 use node::metrics::Transport;
 use node::reason::Reason;
@@ -24,8 +24,9 @@ use crate::front::{Front, FrontLimits};
 use crate::gate::{CertificateCaller, Gate, Need};
 use crate::http::HttpService;
 use crate::listener::{self, ConnectionLimits, Listener, Protocols};
+use crate::reloads::Reloads;
 use crate::service::Service;
-use crate::systemd::{self, ServiceManager};
+use crate::systemd;
 use crate::telemetry_export::Exported;
 use crate::trace::Traces;
 use crate::{grpc, identity_watch, metrics_endpoint};
@@ -64,7 +65,8 @@ pub struct ServeArgs {
 /// # Errors
 /// Why it cannot serve.
 pub fn run(arguments: &ServeArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
-    let config = match configure(&arguments.config, environment) {
+    let config_source = ConfigSource::new(arguments.config.clone(), environment.clone());
+    let config = match config_source.read() {
         Ok(config) => config,
         Err(problems) => return Ok(problems.report()),
     };
@@ -78,16 +80,14 @@ pub fn run(arguments: &ServeArgs, environment: &Environment) -> anyhow::Result<E
     }
     let (exported, layer) = Exported::of(&config.telemetry)?.unzip();
     logs::install(&config.server, environment.stderr_is_terminal, layer.flatten())?;
-    let sources = (arguments.config.clone(), environment.clone());
-    let read_again: ReadAgain = Arc::new(move || configure(&sources.0, &sources.1));
-    until_signalled(config, environment, (read_again, exported), arguments.json)
+    until_signalled((config_source, config), environment, exported, arguments.json)
 }
 
 /// Serves until a signal. Exit code 0 if every request was answered, 1 if some were not.
 fn until_signalled(
-    config: Config,
+    (config_source, config): (ConfigSource, Config),
     environment: &Environment,
-    (read_again, exported): (ReadAgain, Option<Exported>),
+    exported: Option<Exported>,
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let allowed = gpulet::allowed_cores().context("cannot read the affinity mask")?;
@@ -107,7 +107,7 @@ fn until_signalled(
             tracing::info!(reason = %missing, "no ONNX Runtime library found: models run on tract")
         }
     }
-    let startup = Startup { config, lanes, ort, spans: None, read_again };
+    let startup = Startup { config, lanes, ort, spans: None, config_source };
     runtime(threads)?.block_on(serve(startup, exported, json))
 }
 
@@ -143,8 +143,8 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
         }
     };
     // Without a handler, the signal would end the process.
-    let mut hangup = signal(SignalKind::hangup())?;
-    let config = startup.config.clone();
+    let hangup = signal(SignalKind::hangup())?;
+    let (config, config_source) = (startup.config.clone(), startup.config_source.clone());
     let recorder = metrics::install(config.metrics.triton_names)?;
     let identity = Arc::new(Identity::load(config.identity_settings()).map_err(|mistakes| {
         let mistakes = mistakes.iter().map(|found| format!("{}: {}", found.file.setting(), found.message));
@@ -162,22 +162,16 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
     let traces = Traces::new(&config.trace).map_err(anyhow::Error::msg)?;
     let limits = front_limits(&config);
     let gate = gate(&config, &identity);
-    let front = Arc::new(Front::new(Arc::clone(&service), config.shared_memory(), limits, traces, gate));
-    let manager = Arc::new(ServiceManager::default());
-    let reloads = tokio::spawn({
-        let (service, manager) = (Arc::clone(&service), Arc::clone(&manager));
-        let (identity, client_tenant) = (Arc::clone(&identity), config.tls.client_tenant.clone());
-        async move {
-            while hangup.recv().await.is_some() {
-                manager.reload_begins();
-                // The reason is logged.
-                let _ = service.node.reload().await;
-                let tenants = service.node.catalog().tenants();
-                identity_watch::warn_of_unknown_tenants(&identity, tenants, &client_tenant);
-                manager.reload_ends(&service.node);
-            }
-        }
-    });
+    let client_tenant = config.tls.client_tenant.clone();
+    let reloads = Arc::new(Reloads::new(Arc::clone(&service), Arc::clone(&identity), client_tenant));
+    let shared_memory = config.shared_memory();
+    let front = Front::new(Arc::clone(&service), Arc::clone(&reloads), shared_memory, limits, traces, gate);
+    let front = Arc::new(front);
+    let mut reloading = JoinSet::new();
+    reloading.spawn(Arc::clone(&reloads).at_hangup(hangup));
+    if config.server.watch_config {
+        reloading.spawn(Arc::clone(&reloads).watch(config_source, config.file.clone()));
+    }
     let keep_alive = tokio::spawn(systemd::keep_alive(Arc::clone(&service)));
     let stop = CancellationToken::new();
     let mut listeners = listen(&config, listeners, &front, recorder, &stop)?;
@@ -195,11 +189,11 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
             }
             let Addresses { http, grpc, metrics, admin } = addresses;
             tracing::info!(%http, %grpc, %metrics, %admin, "serving");
-            manager.ready(node);
+            reloads.manager.ready(node);
             signalled().await
         }
     };
-    reloads.abort();
+    reloading.abort_all();
     systemd::stopping();
     let lame_duck = config.lame_duck();
     tracing::info!(cause, in_flight = front.in_flight(), ?lame_duck, "draining");

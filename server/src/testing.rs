@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use identity::Identity;
 use models::engine::ort::OrtMissing;
-use node::config::{Assignment, Config, Origin, Sources};
+use node::config::{Assignment, ConfigSource, Origin};
 use node::{Node, Startup};
 
 use crate::front::{Front, FrontLimits};
 use crate::gate::Gate;
+use crate::reloads::Reloads;
 use crate::service::Service;
 use crate::trace::Traces;
 
@@ -38,18 +40,21 @@ pub async fn gated_front(limits: FrontLimits, options: &[(&str, &str)], gate: Ga
         raw: (*raw).to_owned(),
         origin: Origin::Flag("--set"),
     });
-    let config = Config::load(&Sources { flags: flags.collect(), ..Sources::default() }).unwrap();
+    let config_source = ConfigSource::with_file(flags.collect(), || None);
+    let config = config_source.read().unwrap();
     let traces = Traces::new(&config.trace).unwrap();
     let cores = gpulet::allowed_cores().unwrap();
-    let again = config.clone();
     let startup = Startup {
         config,
         lanes: vec![vec![cores[0]]],
         ort: Err(OrtMissing::default()),
         spans: None,
-        read_again: Arc::new(move || Ok(again.clone())),
+        config_source,
     };
-    Arc::new(Front::new(Service::new(Node::start(startup).await.unwrap()), true, limits, traces, gate))
+    let service = Service::new(Node::start(startup).await.unwrap());
+    let identity = Arc::new(Identity::load(identity::Settings::default()).unwrap());
+    let reloads = Arc::new(Reloads::new(Arc::clone(&service), identity, String::new()));
+    Arc::new(Front::new(service, reloads, true, limits, traces, gate))
 }
 
 /// The bundled model is ready.

@@ -1,4 +1,6 @@
-//! Options of `check`, `doctor` and `models`.
+//! Options of `check`, `config`, `doctor`, `explain` and `models`.
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use node::config::ConfigArgs;
@@ -21,6 +23,39 @@ pub struct CheckArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `config`.
+#[derive(Args, Clone, Debug)]
+pub struct ConfigCommandArgs {
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Print the server's response as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub action: ConfigAction,
+}
+
+/// What to do with a server's configuration.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigAction {
+    /// Show the settings in force, where each came from, and what waits for a restart.
+    Show {
+        /// Show only this setting, or the settings of this section.
+        key: Option<String>,
+        /// Also show settings that have their defaults.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show what a reload would change. Nothing is changed.
+    Diff {
+        /// File to compare with what is in force. Default: the server's own file as it is now.
+        file: Option<PathBuf>,
+    },
+    /// Reload the server's configuration file, as SIGHUP does.
+    Reload,
 }
 
 /// Options of `doctor`.
@@ -67,7 +102,7 @@ pub struct ModelsArgs {
     #[command(flatten)]
     pub server: ServerArgs,
     /// Print the result as JSON.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub json: bool,
     /// What to do; `list` if left out.
     #[command(subcommand)]

@@ -7,7 +7,7 @@ use node::config::configure;
 use node::environment::Environment;
 use node::output;
 
-use crate::arguments::{CheckArgs, DoctorArgs, ExplainArgs, ModelsArgs};
+use crate::arguments::{CheckArgs, ConfigCommandArgs, DoctorArgs, ExplainArgs, ModelsArgs};
 use crate::health::{self, HEALTH_EXAMPLES, HealthArgs};
 use crate::key::{KEY_EXAMPLES, KeyArgs};
 use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
@@ -16,7 +16,8 @@ use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
 use crate::{
-    check, doctor, explain, explain_request, key, load, models_command, parity, plan, profile, simulate,
+    check, config_command, doctor, explain, explain_request, key, load, models_command, parity, plan,
+    profile, simulate,
 };
 
 /// Examples of the tools for `tessera --help`.
@@ -24,6 +25,7 @@ pub const EXAMPLES: &str = "  tessera check --repository ./models --load       f
   tessera explain --outcome refused                list the last refused requests and their reasons
   tessera models list                              list the models of a running server
   tessera key new --role infer --tenant search     make an API key
+  tessera config diff new.toml                     show what a file would change on a running server
   tessera doctor                                   show the devices, engines and ports found
   tessera plan problem.toml --explain              find the fewest devices for your objectives, and why
   tessera profile --repository ./models            measure batch times on this machine
@@ -38,6 +40,16 @@ Examples:
   tessera check --explain limits.body
 
 Exit code 0: no mistakes. 1: mistakes, each listed with its place. 2: wrong usage.";
+
+const CONFIG_EXAMPLES: &str = "\
+Examples:
+  tessera config show                     settings that differ from their defaults
+  tessera config show limits --all
+  tessera config diff new.toml            what would change with this file
+  tessera config diff && tessera config reload
+  tessera config show --server 10.0.0.7:8003 --json
+
+Exit code 0: success. 1: the server refused the file or did not respond; the message has its reason. 2: wrong usage.";
 
 const DOCTOR_EXAMPLES: &str = "\
 Example:
@@ -55,7 +67,7 @@ const MODELS_EXAMPLES: &str = "\
 Examples:
   tessera models list
   tessera models load resnet50
-  tessera models --server 10.0.0.7:8000 unload resnet50
+  tessera models unload resnet50 --server 10.0.0.7:8000
 
 Exit code 0: success. 1: the server refused or did not respond; the message has its reason. 2: wrong usage.";
 
@@ -73,6 +85,9 @@ pub enum Command {
     /// Find mistakes in a configuration and a repository, without serving.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+    /// Show, compare and reload the configuration of a running server.
+    #[command(after_help = CONFIG_EXAMPLES)]
+    Config(ConfigCommandArgs),
     /// Show which devices, engines and ports were found, which were not, and why.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor(DoctorArgs),
@@ -129,6 +144,7 @@ pub fn run(
             let config = configure(&arguments.config, environment);
             check::run(&config, environment, arguments.load, arguments.json)
         }
+        Command::Config(arguments) => config_command::run(&arguments),
         Command::Doctor(arguments) => {
             let config = configure(&arguments.config, environment);
             doctor::run(&config, environment, arguments.json)

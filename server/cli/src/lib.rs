@@ -3,6 +3,7 @@
 mod arguments;
 mod check;
 mod commands;
+mod config_command;
 mod doctor;
 mod explain;
 mod explain_request;

@@ -24,7 +24,7 @@ const ANSWER_BYTES: usize = 16 << 20;
 #[derive(Args, Clone, Debug)]
 pub struct ServerArgs {
     /// Address of the server's REST interface, or of its admin listener. `https://` for TLS.
-    #[arg(long, short, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    #[arg(long, short, global = true, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     pub server: String,
     #[command(flatten)]
     pub credentials: CredentialArgs,
@@ -34,10 +34,10 @@ pub struct ServerArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub struct CredentialArgs {
     /// API key or token to send.
-    #[arg(long, value_name = "KEY", env = "TESSERA_KEY", hide_env_values = true)]
+    #[arg(long, global = true, value_name = "KEY", env = "TESSERA_KEY", hide_env_values = true)]
     pub key: Option<String>,
     /// Certificates (PEM) of the authorities that sign the server's certificate. Default: those of the system.
-    #[arg(long, value_name = "FILE", env = "TESSERA_CA")]
+    #[arg(long, global = true, value_name = "FILE", env = "TESSERA_CA")]
     pub ca: Option<PathBuf>,
 }
 
@@ -77,29 +77,34 @@ impl Server {
 
     /// The body of a successful answer. The server's own words if it refuses.
     pub async fn call(&self, method: Method, path: &str) -> anyhow::Result<Bytes> {
+        self.send(method, path, Bytes::new()).await
+    }
+
+    /// The same for a request with a body.
+    pub async fn send(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
         let server = &self.authority;
         let stream = TcpStream::connect(server).await.with_context(|| {
             format!("cannot connect to {server}: expected the address of a running server's REST interface")
         })?;
-        let Some(tls) = &self.tls else { return self.exchange(stream, method, path).await };
+        let Some(tls) = &self.tls else { return self.exchange(stream, method, path, body).await };
         let host = server.rsplit_once(':').map_or(server.as_str(), |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name =
             ServerName::try_from(host).with_context(|| format!("`{server}`: expected a host and a port"))?;
         let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
         let stream = stream.with_context(|| format!("{server}: the TLS handshake failed"))?;
-        self.exchange(stream, method, path).await
+        self.exchange(stream, method, path, body).await
     }
 
-    async fn exchange<S>(&self, stream: S, method: Method, path: &str) -> anyhow::Result<Bytes>
+    async fn exchange<S>(&self, stream: S, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let server = &self.authority;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(connection);
-        let mut request =
-            Request::builder().method(method).uri(path).header(HOST, server).body(Full::<Bytes>::default())?;
+        let request = Request::builder().method(method).uri(path).header(HOST, server);
+        let mut request = request.body(Full::new(body))?;
         if let Some(authorization) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }

@@ -19,7 +19,7 @@ pub mod output;
 pub mod profiles;
 pub mod rate_limits;
 pub mod reason;
-mod reload;
+pub mod reload;
 pub mod request_log;
 mod supervisor;
 pub mod tenants;

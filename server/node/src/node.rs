@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, ModelGauges, Source};
-use crate::config::{Config, Isolation, LoadMode, Partition, ReadAgain};
+use crate::config::{Config, ConfigSource, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
 use crate::metrics::{
@@ -26,6 +26,7 @@ use crate::metrics::{
 use crate::objectives;
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
+use crate::reload::InForce;
 use crate::request_log::{RequestLog, Spans};
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
 use crate::tenants::Tenants;
@@ -36,8 +37,8 @@ pub struct Startup {
     pub config: Config,
     /// Core sets, one per lane.
     pub lanes: Vec<Vec<usize>>,
-    /// Reads the configuration again for a reload.
-    pub read_again: ReadAgain,
+    /// Where the configuration came from, to read it again.
+    pub config_source: ConfigSource,
     /// Traces of requests. `None`: requests are not traced.
     pub spans: Option<Spans>,
     /// ONNX Runtime, or where it was searched for.
@@ -67,10 +68,10 @@ pub struct Node {
     machine: Option<Mutex<MachineMetrics>>,
     partition: Partition,
     /// The configuration that is in force: that of the start, with what reloads took up.
-    pub(crate) in_force: Arc<Mutex<Config>>,
+    pub(crate) in_force: Arc<Mutex<InForce>>,
     /// Loads and unloads of single models take it for reading, a reload of the configuration for writing.
     pub(crate) reloading: Arc<tokio::sync::RwLock<()>>,
-    pub(crate) read_again: ReadAgain,
+    pub(crate) config_source: ConfigSource,
     model_host: HostSlot,
     requests: RequestLog,
     control: OnceLock<Control>,
@@ -80,7 +81,7 @@ pub struct Node {
 impl Node {
     /// Starts the router and the lanes. Models come with [`Node::load_at_start`].
     pub async fn start(startup: Startup) -> anyhow::Result<Self> {
-        let Startup { config, lanes: core_sets, ort, spans, read_again } = startup;
+        let Startup { config, lanes: core_sets, ort, spans, config_source } = startup;
         let limits = &config.limits;
         let live = config.partition.live;
         let loader = Loader::new(ort);
@@ -150,9 +151,9 @@ impl Node {
             lanes,
             devices,
             partition: config.partition.clone(),
-            in_force: Arc::new(Mutex::new(config)),
+            in_force: Arc::new(Mutex::new(InForce::new(config))),
             reloading: Arc::default(),
-            read_again,
+            config_source,
             model_host,
             requests,
             control: OnceLock::new(),

@@ -110,7 +110,7 @@ reasons! {
     ModelCancelled, "model_cancelled";
     /// An operator plan cannot be applied now.
     PlanRefused, "plan_refused";
-    /// The files or settings of a requested model cannot be loaded.
+    /// The configuration, or the files or settings of a requested model, cannot be loaded.
     LoadFailed, "load_failed";
     /// A bug in the server. Counted and logged.
     Internal, "internal";

@@ -1,18 +1,30 @@
 //! Takes up changes of the configuration while the server runs.
 
+mod in_force;
+
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use serde::Serialize;
 
 use crate::catalog::{LoadParameters, LoadPriority, LoadReport, Staging};
 use crate::config::reference::TakesEffect;
-use crate::config::{Change, Config, Problem, Problems, changes};
+use crate::config::{Change, Config, Origin, Problem, Problems, changes};
 use crate::logs;
 use crate::metrics::{configuration_not_reloaded, configuration_reloaded};
 use crate::node::{Node, detached};
 use crate::reason::{Reason, Refusal};
+use crate::tenants::TenantSet;
+
+pub(crate) use in_force::InForce;
+pub use in_force::{ConfigView, LastReload, SettingView};
+
+/// Path in messages about a configuration that was sent instead of read from a file.
+const SENT: &str = "of the request";
 
 /// What a reload did.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ReloadReport {
     /// Settings that have new values.
     pub changes: Vec<Change>,
@@ -22,6 +34,15 @@ pub struct ReloadReport {
     pub models: BTreeMap<String, LoadReport>,
     /// Models that did not serve before and cannot be loaded, with the reasons.
     pub not_loaded: BTreeMap<String, String>,
+}
+
+/// What a reload would do, apart from its effect on models.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReloadPreview {
+    /// Settings that would have new values.
+    pub changes: Vec<Change>,
+    /// Settings that would differ from those in force until a restart.
+    pub pending: Vec<Change>,
 }
 
 /// Configuration as its sources have it now.
@@ -40,11 +61,13 @@ impl Node {
     /// Why the configuration or the model is refused. What serves then stays as it was.
     pub async fn load(&self, name: &str, sent: LoadParameters) -> Result<LoadReport, Refusal> {
         let no_reload = Arc::clone(&self.reloading).read_owned().await;
-        let Read { next, .. } = self.read_configuration().map_err(|problems| {
+        let read = self.read_configuration(None).await;
+        let Read { next, pending } = read.map_err(|problems| {
             let message =
                 format!("model `{name}` is not loaded, because the configuration has mistakes: {problems}");
             Refusal::new(Reason::LoadFailed, message)
         })?;
+        warn_of_pending(&pending);
         self.catalog().refresh_source().await.map_err(|error| {
             Refusal::new(Reason::LoadFailed, format!("model `{name}` is not loaded: {error}"))
         })?;
@@ -55,7 +78,8 @@ impl Node {
             let _no_reload = no_reload;
             let settings = next.models.get(&name).cloned();
             let report = catalog.load_with(&name, sent, settings, LoadPriority::Background).await?;
-            in_force.lock().unwrap_or_else(PoisonError::into_inner).take_model(&name, &next);
+            let mut in_force = in_force.lock().unwrap_or_else(PoisonError::into_inner);
+            in_force.config.take_model(&name, &next);
             Ok(report)
         })
         .await
@@ -69,6 +93,7 @@ impl Node {
     pub async fn reload(&self) -> Result<ReloadReport, Refusal> {
         let _alone = self.reloading.write().await;
         let reloaded = self.reload_alone().await;
+        self.in_force().last_reload = Some(LastReload::now(reloaded.as_ref().map(drop)));
         match &reloaded {
             Ok(report) => {
                 let names = |changes: &[Change]| {
@@ -91,11 +116,9 @@ impl Node {
 
     async fn reload_alone(&self) -> Result<ReloadReport, Refusal> {
         let refused = |problems: Problems| Refusal::new(Reason::LoadFailed, problems.to_string());
-        let Read { next, pending } = self.read_configuration().map_err(refused)?;
-        let tenants = self.catalog().tenants().prepare(&next).map_err(|message| {
-            let origin = next.origin("tenants");
-            refused(Problems(vec![Problem { path: "tenants".to_owned(), message, origin }]))
-        })?;
+        let Read { next, pending } = self.read_configuration(None).await.map_err(refused)?;
+        warn_of_pending(&pending);
+        let tenants = self.prepare_tenants(&next).map_err(refused)?;
         if let Err(error) = self.catalog().refresh_source().await {
             tracing::error!(%error, "models are reloaded from the local copy of the repository");
         }
@@ -108,9 +131,10 @@ impl Node {
         self.catalog().set_all_settings(next.models.clone());
         let mut models = staging.commit().await;
         models.retain(|_, report| *report != LoadReport::default());
-        let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = changes(&in_force.effective, &next.effective);
-        *in_force = next;
+        let mut in_force = self.in_force();
+        let changes = changes(&in_force.config.effective, &next.effective);
+        in_force.config = next;
+        in_force.pending.clone_from(&pending);
         Ok(ReloadReport { changes, pending, models, not_loaded })
     }
 
@@ -130,23 +154,62 @@ impl Node {
         Ok((staging, not_loaded))
     }
 
-    /// Reads the configuration. Changes that need a restart are logged.
-    fn read_configuration(&self) -> Result<Read, Problems> {
-        let new = (self.read_again)()?;
+    /// What a reload would change now, or with another text of the configuration file. Models are not loaded for it.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub async fn preview_reload(&self, text: Option<String>) -> Result<ReloadPreview, Refusal> {
+        let reason = if text.is_some() { Reason::Malformed } else { Reason::LoadFailed };
+        let refused = |problems: Problems| Refusal::new(reason, problems.to_string());
+        let Read { next, pending } = self.read_configuration(text).await.map_err(refused)?;
+        self.prepare_tenants(&next).map_err(refused)?;
+        let changes = changes(&self.in_force().config.effective, &next.effective);
+        Ok(ReloadPreview { changes, pending })
+    }
+
+    /// The settings in force, with where each came from.
+    pub fn configuration(&self) -> ConfigView {
+        self.in_force().view()
+    }
+
+    fn in_force(&self) -> MutexGuard<'_, InForce> {
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the configuration, with the file's own text or another.
+    async fn read_configuration(&self, text: Option<String>) -> Result<Read, Problems> {
+        let source = self.config_source.clone();
+        // A disk that does not answer holds up one thread, and no request.
+        let read = tokio::task::spawn_blocking(move || match text {
+            None => source.read(),
+            Some(text) => source.load(Some((PathBuf::from(SENT), text))),
+        });
+        let ended_early = |error: tokio::task::JoinError| {
+            let message = format!("the task that reads the configuration ended early: {error}");
+            Problems(vec![Problem { path: String::new(), message, origin: Origin::Default }])
+        };
+        let new = read.await.map_err(ended_early)??;
         if let Ok(names) = self.catalog().known_names() {
             new.check_models(names.iter().map(String::as_str))?;
         }
-        let in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = in_force.reloaded(&new)?;
-        let mut pending = changes(&in_force.effective, &new.effective);
+        let in_force = self.in_force();
+        let next = in_force.config.reloaded(&new)?;
+        let mut pending = changes(&in_force.config.effective, &new.effective);
         pending.retain(|change| change.takes_effect == TakesEffect::Restart);
-        for change in &pending {
-            tracing::warn!(
-                setting = change.path,
-                "changed in the configuration: takes effect after a restart"
-            );
-        }
         Ok(Read { next, pending })
+    }
+
+    fn prepare_tenants(&self, next: &Config) -> Result<TenantSet, Problems> {
+        self.catalog().tenants().prepare(next).map_err(|message| {
+            let origin = next.origin("tenants");
+            Problems(vec![Problem { path: "tenants".to_owned(), message, origin }])
+        })
+    }
+}
+
+fn warn_of_pending(pending: &[Change]) {
+    for change in pending {
+        tracing::warn!(setting = change.path, "changed in the configuration: takes effect after a restart");
     }
 }
 

@@ -11,8 +11,7 @@ use oip::{Datatype, Shape, Tensor};
 use router::Job;
 use router_core::{Class, Tenant};
 
-use crate::config::ReadAgain;
-use crate::config::{Assignment, Config, Origin, Sources};
+use crate::config::{Assignment, ConfigSource, Origin};
 use crate::node::{Node, Startup};
 use crate::reason::Refusal;
 
@@ -35,25 +34,21 @@ pub async fn serving(repository: &Path, cores: &[usize], options: &[(&str, &str)
         |path: &str, raw: String| Assignment { path: path.to_owned(), raw, origin: Origin::Flag("--set") };
     let mut flags = vec![set("repository.path", repository.display().to_string())];
     flags.extend(options.iter().map(|(path, raw)| set(path, (*raw).to_owned())));
-    let config = Config::load(&Sources { flags, ..Sources::default() }).unwrap();
-    let again = config.clone();
-    start(config, cores, Arc::new(move || Ok(again.clone()))).await
+    start(ConfigSource::with_file(flags, || None), cores).await
 }
 
 /// A node with one lane that serves all models of a repository, with the text of its configuration file.
 pub async fn serving_file(repository: &Path, text: Arc<Mutex<String>>) -> Node {
     let (path, raw) = ("repository.path".to_owned(), repository.display().to_string());
     let flags = vec![Assignment { path, raw, origin: Origin::Flag("--set") }];
-    let read: ReadAgain = Arc::new(move || {
-        let file = Some(("tessera.toml".into(), text.lock().unwrap().clone()));
-        Config::load(&Sources { flags: flags.clone(), file, ..Sources::default() })
-    });
-    start(read().unwrap(), &[0], read).await
+    let file = move || Some(("tessera.toml".into(), text.lock().unwrap().clone()));
+    start(ConfigSource::with_file(flags, file), &[0]).await
 }
 
-async fn start(config: Config, cores: &[usize], read_again: ReadAgain) -> Node {
+async fn start(config_source: ConfigSource, cores: &[usize]) -> Node {
+    let config = config_source.read().unwrap();
     let lanes = cores.iter().map(|core| vec![*core]).collect();
-    let startup = Startup { config, lanes, ort: Err(OrtMissing::default()), spans: None, read_again };
+    let startup = Startup { config, lanes, ort: Err(OrtMissing::default()), spans: None, config_source };
     let node = Node::start(startup).await.unwrap();
     node.load_at_start().await;
     assert_eq!(node.not_ready(), None);

@@ -9,6 +9,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::proto::grpc_inference_service_server::GrpcInferenceService;
 use super::{control, infer, status, stream};
+use crate::audit;
 use crate::front::Front;
 use crate::request_id;
 use crate::settings::CUDA_REFUSED;
@@ -34,17 +35,19 @@ impl Api {
         self.reply(request, act(&self.front, request.get_ref()))
     }
 
-    /// The same for a method whose message may `change` settings.
+    /// The same for a method whose message changes settings if it has a `change`, the path of the method.
     fn answer_change<Q, A>(
         &self,
         request: &Request<Q>,
-        change: bool,
+        change: Option<&str>,
         act: impl FnOnce(&Front, &Q) -> Result<A, Refusal>,
     ) -> Result<Response<A>, Status> {
-        if change
-            && let Err(refusal) = self.front.gate.require(request.extensions().get::<Caller>(), Role::Operate)
-        {
-            return self.reply(request, Err(refusal));
+        if let Some(path) = change {
+            let caller = request.extensions().get::<Caller>();
+            if let Err(refusal) = self.front.gate.require(caller, Role::Operate) {
+                return self.reply(request, Err(refusal));
+            }
+            audit::change_requested(caller, path);
         }
         self.answer(request, act)
     }
@@ -214,7 +217,8 @@ impl GrpcInferenceService for Api {
         &self,
         request: Request<pb::TraceSettingRequest>,
     ) -> Answer<pb::TraceSettingResponse> {
-        let change = !request.get_ref().settings.is_empty();
+        let changes = !request.get_ref().settings.is_empty();
+        let change = changes.then_some("/inference.GRPCInferenceService/TraceSetting");
         self.answer_change(&request, change, control::trace_settings)
     }
 
@@ -222,7 +226,8 @@ impl GrpcInferenceService for Api {
         &self,
         request: Request<pb::LogSettingsRequest>,
     ) -> Answer<pb::LogSettingsResponse> {
-        let change = !request.get_ref().settings.is_empty();
+        let changes = !request.get_ref().settings.is_empty();
+        let change = changes.then_some("/inference.GRPCInferenceService/LogSettings");
         self.answer_change(&request, change, |_, asked| control::log_settings(asked))
     }
 }

@@ -27,6 +27,7 @@ use tonic::codegen::Service as _;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::{v1, v1alpha};
 
+use crate::audit;
 use crate::budget::{Held, Holding};
 use crate::front::Front;
 use crate::gate::{Access, CertificateCaller, Surface};
@@ -103,15 +104,22 @@ impl<V1: v1::ServerReflection, V1Alpha: v1alpha::ServerReflection> GrpcService<V
     {
         request.extensions_mut().insert(Arrived(Instant::now()));
         let id = self.front.ids.ensure(request.headers_mut());
+        let access = access(request.uri().path());
         let admitted = self.front.gate.admit(
             Surface::Inference,
-            access(request.uri().path()),
+            access,
             request.headers(),
             request.extensions().get::<CertificateCaller>(),
         );
         match admitted {
-            Ok(None) => {}
-            Ok(Some(caller)) => drop(request.extensions_mut().insert(caller)),
+            Ok(caller) => {
+                if access.changes() {
+                    audit::change_requested(caller.as_ref(), request.uri().path());
+                }
+                if let Some(caller) = caller {
+                    request.extensions_mut().insert(caller);
+                }
+            }
             Err(refusal) => {
                 return status::of(&self.front, &refusal, &crate::request_id::text(&id)).into_http();
             }

@@ -15,6 +15,7 @@ use super::{
     shared_memory, statistics,
 };
 use super::{method_not_allowed, unknown_path};
+use crate::audit;
 use crate::front::Front;
 use crate::gate::{Access, CertificateCaller, Surface};
 
@@ -51,11 +52,12 @@ async fn guard(
 ) -> Result<Response, Refused> {
     let access = access(matched.as_str(), request.method());
     let certificate = request.extensions().get::<CertificateCaller>();
-    if let Some(caller) = front.gate.admit(surface, access, request.headers(), certificate)? {
-        if access.changes() {
-            let (caller, tenant, role) = (&*caller.name, &*caller.tenant, caller.role.word());
-            tracing::info!(caller, tenant, role, path = request.uri().path(), "change requested");
-        }
+    let caller = front.gate.admit(surface, access, request.headers(), certificate)?;
+    if access.changes() {
+        let path = request.uri().path_and_query().map_or("", |path| path.as_str());
+        audit::change_requested(caller.as_ref(), path);
+    }
+    if let Some(caller) = caller {
         request.extensions_mut().insert(caller);
     }
     Ok(next.run(request).await)
@@ -91,8 +93,8 @@ routes! {
     get Metadata "/v2/models/{model}/versions/{version}" => metadata::model, "The same for one version.";
     get Health "/v2/models/{model}/ready" => health::model, "200 if the model takes requests, otherwise 400.";
     get Health "/v2/models/{model}/versions/{version}/ready" => health::model, "The same for one version.";
-    get Metadata "/v2/models/{model}/config" => config::model, "Configuration of a model in Triton's format, with defaults filled in.";
-    get Metadata "/v2/models/{model}/versions/{version}/config" => config::model, "The same for one version.";
+    get Metadata "/v2/models/{model}/config" => metadata::model_configuration, "Configuration of a model in Triton's format, with defaults filled in.";
+    get Metadata "/v2/models/{model}/versions/{version}/config" => metadata::model_configuration, "The same for one version.";
     get Metadata "/v2/models/{model}/stats" => statistics::model, "Statistics of a model.";
     get Metadata "/v2/models/{model}/versions/{version}/stats" => statistics::model, "The same for one version.";
     get Metadata "/v2/models/{model}/shapes" => shapes::model,
@@ -131,6 +133,11 @@ routes! {
         "The last requests, newest first. Query: `model`, `outcome` (`in_time`, `late`, `refused`, `failed`, `cancelled`), `reason`, `limit`.";
     get View "/v2/explain/{id}" => explain::one,
         "Why a request ended as it did: when and how it came, what was expected of it, its batch, the time of each stage, what would have helped.";
+    get View "/v2/config" => config::view,
+        "Every setting in force with its value, where it came from and when a change takes effect; settings that wait for a restart; the last reload.";
+    post Operation "/v2/config" => config::reload,
+        "Reloads the configuration file, as SIGHUP does. `?dry_run=true`: only answers what would change, for the text of a file in the body \
+         if there is one; models are not loaded for it.";
     get View "/v2/lanes" => lanes::view, "Lanes with their state and failures.";
     post Operation "/v2/lanes/{lane}/enable" => lanes::enable, "Restarts a lane that stays down after repeated failures.";
     get View "/v2/partition" => partition::view, "Gpulets, measured load and past decisions, if `partition.live` is set.";

@@ -1,19 +1,15 @@
 //! Where configuration comes from on the command line: flags as assignments of options, and the file that they name.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::Args;
 
-use super::merge::{Assignment, Sources};
-use super::{Config, Origin, Problem, Problems};
+use super::merge::Assignment;
+use super::{Config, ConfigSource, Origin, Problems};
 use crate::environment::Environment;
 
 /// Name of the configuration file that a repository may hold.
 const REPOSITORY_CONFIG: &str = "tessera.toml";
-/// Largest configuration file.
-const CONFIG_BYTES: u64 = 4 << 20;
 
 /// Where configuration comes from.
 #[derive(Args, Clone, Debug, Default)]
@@ -103,42 +99,17 @@ impl ConfigArgs {
 
 /// Reads all sources and merges them.
 pub fn configure(arguments: &ConfigArgs, environment: &Environment) -> Result<Config, Problems> {
-    let path = arguments.config.clone().or_else(|| repository_config(arguments, environment));
-    let file = match path {
-        None => None,
-        Some(path) => Some(read_config(&path).map(|text| (path.clone(), text)).map_err(|error| {
-            Problems(vec![Problem {
-                path: String::new(),
-                message: format!("{error:#}"),
-                origin: Origin::Flag("--config"),
-            }])
-        })?),
-    };
-    Config::load(&Sources {
-        file,
-        environment: environment.variables.clone(),
-        flags: arguments.assignments(),
-    })
+    ConfigSource::new(arguments.clone(), environment.clone()).read()
 }
 
 /// A repository may bring the configuration of its models.
-fn repository_config(arguments: &ConfigArgs, environment: &Environment) -> Option<PathBuf> {
+pub(super) fn repository_config(arguments: &ConfigArgs, environment: &Environment) -> Option<PathBuf> {
     let from_environment = || {
         environment.variables.iter().find(|(name, _)| name == "TESSERA_REPOSITORY_PATH").map(|(_, path)| path)
     };
     let repository = arguments.repository.as_ref().or_else(from_environment)?;
     let path = Path::new(repository).join(REPOSITORY_CONFIG);
     path.is_file().then_some(path)
-}
-
-fn read_config(path: &Path) -> anyhow::Result<String> {
-    let length = fs::metadata(path).with_context(|| format!("cannot read `{}`", path.display()))?.len();
-    anyhow::ensure!(
-        length <= CONFIG_BYTES,
-        "`{}` has {length} bytes: expected at most {CONFIG_BYTES}",
-        path.display()
-    );
-    fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))
 }
 
 #[cfg(test)]

@@ -2,20 +2,37 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Serialize, Serializer};
+use toml::Table;
+
 use super::reference::{TakesEffect, is_live};
 use super::{Config, Effective, Problems, merge};
 
 /// A setting that differs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// `section.key`.
+    #[serde(rename = "setting")]
     pub path: String,
     /// Value before, as TOML. `None`: not set.
+    #[serde(serialize_with = "as_json")]
     pub old: Option<String>,
     /// Value after, as TOML. `None`: not set.
+    #[serde(serialize_with = "as_json")]
     pub new: Option<String>,
     /// When the new value has an effect.
     pub takes_effect: TakesEffect,
+}
+
+/// A value written as TOML, for programs that read JSON.
+pub fn toml_as_json(value: &str) -> serde_json::Value {
+    let table = format!("value = {value}").parse::<Table>().ok();
+    let parsed = table.and_then(|mut table| table.remove("value"));
+    parsed.and_then(|value| serde_json::to_value(value).ok()).unwrap_or_else(|| value.into())
+}
+
+fn as_json<S: Serializer>(value: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.as_deref().map(toml_as_json).serialize(serializer)
 }
 
 /// Settings that differ, sorted by path.
@@ -45,6 +62,7 @@ impl Config {
     /// Settings of `new` that contradict what is in force until a restart.
     pub fn reloaded(&self, new: &Self) -> Result<Self, Problems> {
         let mut mixed = self.clone();
+        mixed.file.clone_from(&new.file);
         mixed.server.log_level.clone_from(&new.server.log_level);
         mixed.tenants.clone_from(&new.tenants);
         mixed.models.clone_from(&new.models);
@@ -105,6 +123,22 @@ mod tests {
         assert_eq!(changes(&old.effective, &old.effective), []);
         let tenant = changes(&old.effective, &new.effective).pop().unwrap();
         assert_eq!((tenant.old, tenant.new), (None, Some("3".to_owned())));
+    }
+
+    #[test]
+    fn programs_get_values_as_json() {
+        let old = config("[models.m]\nslo = \"50ms\"\n");
+        let new =
+            config("[models.m]\nslo = \"50ms\"\nbatching = { policy = \"nanily\", preferred = [2, 4] }\n");
+        assert_eq!(
+            serde_json::to_value(changes(&old.effective, &new.effective)).unwrap(),
+            serde_json::json!([{
+                "setting": "models.m.batching",
+                "old": null,
+                "new": { "policy": "nanily", "preferred": [2, 4] },
+                "takes_effect": "reload",
+            }])
+        );
     }
 
     #[test]

@@ -365,6 +365,7 @@ impl Merged {
             partition: read(&mut sections, "partition")?,
             tenants: Value::Table(tenants).try_into().map_err(|error| whole("tenants", &error))?,
             models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,
+            file: None,
             in_kubernetes: false,
             effective,
         })

@@ -15,6 +15,7 @@ mod network;
 mod print;
 pub mod reference;
 pub mod sections;
+mod source;
 mod telemetry_section;
 mod tenants_section;
 #[cfg(test)]
@@ -38,7 +39,7 @@ use crate::output;
 
 pub use access::{Identity, ModelControl, Tls, TlsListener};
 pub use arguments::{ConfigArgs, configure};
-pub use changes::{Change, changes};
+pub use changes::{Change, changes, toml_as_json};
 pub use merge::{Assignment, Sources};
 pub use network::Network;
 pub use sections::{
@@ -46,11 +47,9 @@ pub use sections::{
     LogFormat, Metrics, Partition, RateLimitMode, RateLimits, RemoteRepository, Repository,
     RequestLogSettings, Server, Trace, TraceLevel,
 };
+pub use source::{CONFIG_BYTES, ConfigFile, ConfigSource};
 pub use telemetry_section::Telemetry;
 pub use tenants_section::{OTHER, TenantSettings};
-
-/// Reads the configuration again, from the sources of the start.
-pub type ReadAgain = Arc<dyn Fn() -> Result<Config, Problems> + Send + Sync>;
 
 /// Minimum of `partition.period` and `partition.idle`.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
@@ -94,6 +93,8 @@ pub struct Config {
     pub tenants: BTreeMap<String, TenantSettings>,
     /// `[models.NAME]`.
     pub models: BTreeMap<String, ModelSettings>,
+    /// The configuration file as it was read. `None`: defaults, environment and flags only.
+    pub file: Option<Arc<ConfigFile>>,
     /// Whether the process runs in a Kubernetes pod.
     pub in_kubernetes: bool,
     /// Each value as TOML, with where it came from, in the order of the sections.
@@ -196,6 +197,7 @@ impl Config {
     pub fn load(sources: &Sources) -> Result<Self, Problems> {
         let merged = merge::merge(sources)?;
         let config = Self {
+            file: sources.file.clone().map(Arc::new),
             in_kubernetes: sources.environment.iter().any(|(name, _)| name == KUBERNETES_VARIABLE),
             ..merged.into_config()?
         };

@@ -60,6 +60,9 @@ pub struct Server {
     pub tenant_header: Option<String>,
     /// IP addresses and networks of gateways that may name the tenant of a request.
     pub trusted_peers: Vec<Network>,
+    /// Whether a new text of the configuration file is taken up without SIGHUP, within 3 seconds. Kubernetes changes the files of a
+    /// ConfigMap in running pods.
+    pub watch_config: bool,
     /// Threads for the network. Default: half the number of cores, at least 1 and at most 4. Example: `2`.
     pub threads: Option<NonZeroUsize>,
 }
@@ -95,6 +98,7 @@ impl Default for Server {
             log_format: LogFormat::Auto,
             tenant_header: None,
             trusted_peers: Network::loopback(),
+            watch_config: false,
             threads: None,
         }
     }

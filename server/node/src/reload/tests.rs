@@ -117,7 +117,7 @@ fn live_settings(config: &Config) -> Vec<(String, Option<String>)> {
 }
 
 fn in_force(node: &Node) -> Vec<(String, Option<String>)> {
-    live_settings(&node.in_force.lock().unwrap())
+    live_settings(&node.in_force.lock().unwrap().config)
 }
 
 async fn check(folder: &Path, start: &File, files: &[File]) {
@@ -127,6 +127,11 @@ async fn check(folder: &Path, start: &File, files: &[File]) {
     for file in files {
         *text.lock().unwrap() = file.text();
         let (before, settings) = (behaviour(&node), in_force(&node));
+        let preview = node.preview_reload(Some(file.text())).await;
+        // A model that cannot be loaded is found by loading it.
+        let finds = matches!(file.mistake, Mistake::None | Mistake::BrokenModel);
+        assert_eq!(preview.is_ok(), finds, "{file:?}: {preview:?}");
+        assert_eq!((behaviour(&node), in_force(&node)), (before.clone(), settings.clone()), "{file:?}");
         let reloaded = node.reload().await;
         assert_eq!(reloaded.is_ok(), matches!(file.mistake, Mistake::None), "{file:?}: {reloaded:?}");
         match reloaded {
@@ -134,6 +139,8 @@ async fn check(folder: &Path, start: &File, files: &[File]) {
                 let pending: Vec<&str> = report.pending.iter().map(|change| change.path.as_str()).collect();
                 let expected: &[&str] = if file.queue == start.queue { &[] } else { &["limits.queue"] };
                 assert_eq!(pending, expected);
+                let preview = preview.unwrap();
+                assert_eq!((preview.changes, preview.pending), (report.changes, report.pending));
                 accepted = file;
             }
             Err(_) => assert_eq!((behaviour(&node), in_force(&node)), (before, settings), "{file:?}"),
