@@ -4,6 +4,7 @@
 //! [`EffectiveConfig`] combines its settings, a [`Loader`] makes a session of one of the [`engine`]s, and
 //! [`warm_and_profile`] runs and measures it before it gets traffic.
 
+mod agreement;
 mod background;
 mod batching;
 mod effective;
@@ -18,12 +19,14 @@ mod padding;
 mod reference;
 pub mod repository;
 mod reshape;
+mod rollout_settings;
 mod sample;
 mod settings;
 mod signature;
 mod stopwatch;
 mod warm;
 
+pub use agreement::agree;
 pub use background::enter_background;
 pub use batching::DEFAULT_MAX_BATCH;
 pub use effective::{EffectiveConfig, SettingChange};
@@ -35,6 +38,7 @@ pub use loader::{Loader, inspect};
 pub use memory::{give_back_large_blocks, release_unused_memory};
 pub use padding::{Padded, Padding};
 pub use reference::Reference;
+pub use rollout_settings::{RolloutSettings, Share};
 pub use sample::SampleInputs;
 pub use settings::{BatchingSettings, LaneChoice, ModelSettings, PaddingSettings, VersionPolicy};
 pub use signature::{Dim, Reshape, Signature, TensorSpec};

@@ -2,7 +2,7 @@
 
 use oip::Tensor;
 
-use crate::batching::{ROW_TOLERANCE, difference};
+use crate::agreement::agree;
 use crate::engine::{Batch, Session};
 use crate::sample;
 
@@ -31,27 +31,13 @@ impl Reference {
         &self.outputs
     }
 
-    /// Whether another session of the model gives the same. Numbers may differ by a hundredth of the largest of
-    /// their output: how many threads share a sum changes its order.
+    /// Whether another session of the model gives the same.
     ///
     /// # Errors
     /// What it gave instead.
     pub fn verify(&self, session: &mut dyn Session) -> Result<(), String> {
         let outputs = session.run(&self.input).map_err(|error| format!("the known input failed: {error}"))?;
-        if outputs.len() != self.outputs.len() {
-            return Err(format!(
-                "{} outputs for the known input: expected {}",
-                outputs.len(),
-                self.outputs.len()
-            ));
-        }
-        for (known, given) in self.outputs.iter().zip(&outputs) {
-            let same_form = known.datatype == given.datatype && known.shape == given.shape;
-            if !same_form || difference(&known.data, &given.data, known.datatype) > ROW_TOLERANCE {
-                return Err(format!("output `{}` for the known input is not what it was", known.name));
-            }
-        }
-        Ok(())
+        agree(&self.outputs, &outputs).map_err(|how| format!("for the known input, {how}"))
     }
 }
 
@@ -103,7 +89,7 @@ mod tests {
         }
         for other in [2.5, f32::NAN] {
             let said = reference.verify(&mut session(Some(other))).unwrap_err();
-            assert_eq!(said, "output `y` for the known input is not what it was");
+            assert_eq!(said, "for the known input, output `y` differs");
         }
         let said = reference.verify(&mut session(None)).unwrap_err();
         assert_eq!(said, "the known input failed: planted");

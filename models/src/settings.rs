@@ -11,6 +11,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::batching::ROW_TOLERANCE;
 use crate::engine::python::PythonOptions;
+use crate::rollout_settings::RolloutSettings;
 use crate::{EngineChoice, TimeSpan, Version};
 
 /// How one model is served. Every option may be left out; what is set here wins over `config.pbtxt`.
@@ -39,6 +40,8 @@ pub struct ModelSettings {
     pub versions: Option<VersionPolicy>,
     /// How requests are gathered into batches.
     pub batching: BatchingSettings,
+    /// How a new version replaces the one that serves.
+    pub rollout: Option<RolloutSettings>,
     /// Bound on queued requests; further ones are refused. Default: that of `limits.queue`. Example: `256`.
     pub queue_limit: Option<NonZeroU32>,
     /// Class of requests that bring no priority; 1 is the most important. Default: 1, or what `config.pbtxt`

@@ -2,6 +2,7 @@
 
 mod cached;
 mod infer;
+mod mirror;
 mod model_calls;
 mod sequence;
 mod sink;
@@ -15,6 +16,7 @@ use model_calls::ModelCalls;
 use models::VersionPolicy;
 use models::engine::python::ModelHost;
 use node::Node;
+use node::catalog::Trial;
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
 use node::request_log::{Origin, Span};
@@ -128,18 +130,19 @@ impl Service {
     /// future cancels the request.
     pub async fn infer(&self, request: InferRequest, context: RequestContext) -> Result<Answered, Refusal> {
         let catalog = self.node.catalog();
-        let held = catalog.hold(&request.model_name, request.model_version.as_deref());
-        let held = held.and_then(|(loaded, user)| {
-            if loaded.decoupled {
+        let held = catalog.hold(&request.model_name, request.model_version.as_deref(), context.tenant.number);
+        let held = held.and_then(|held| {
+            if held.loaded.decoupled {
+                held.trial.into_iter().for_each(Trial::disregard);
                 return Err(Refusal::new(
                     Reason::ModelUnsupported,
                     "ModelInfer RPC doesn't support models with decoupled transaction policy",
                 ));
             }
-            Ok((loaded, user))
+            Ok(held)
         });
-        let (loaded, _user) = held.map_err(|refusal| self.logged(&context, &request.model_name, refusal))?;
-        infer::run(&self.node, &loaded, request, &context, None).await
+        let held = held.map_err(|refusal| self.logged(&context, &request.model_name, refusal))?;
+        infer::run(&self.node, held, request, &context, None).await
     }
 
     /// Puts a request that was refused before it reached a model into the log of requests.

@@ -11,6 +11,25 @@ pub(crate) struct Request {
     pub model: u32,
     pub tenant: u16,
     pub rows: u32,
+    /// Its part in a roll-out.
+    pub part: Part,
+}
+
+/// A request's part in a roll-out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// There is no roll-out.
+    #[default]
+    None,
+    /// It runs on the stable version.
+    Stable {
+        /// Whether it runs on the canary too, after it was answered.
+        mirrored: bool,
+    },
+    /// It runs on the canary.
+    Canary,
+    /// It runs on the canary only to compare outputs.
+    Mirror,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +86,8 @@ mod tests {
 
     #[test]
     fn a_slot_is_used_again_and_the_old_name_means_nothing_then() {
-        let request = |arrived| Request { arrived, deadline: None, model: 0, tenant: 0, rows: 1 };
+        let request =
+            |arrived| Request { arrived, deadline: None, model: 0, tenant: 0, rows: 1, part: Part::None };
         let mut requests = InFlight::default();
         let first = requests.insert(request(1));
         assert_eq!(requests.remove(first), Some(request(1)));

@@ -12,6 +12,8 @@ use crate::error::Breach;
 pub(crate) struct Held {
     pub batch: BatchId,
     pub model: u32,
+    /// Whether the model's new version runs it.
+    pub canary: bool,
     pub rows: u32,
 }
 
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
 
     fn held(batch: u64) -> Held {
-        Held { batch: BatchId(batch), model: 0, rows: 1 }
+        Held { batch: BatchId(batch), model: 0, canary: false, rows: 1 }
     }
 
     #[test]

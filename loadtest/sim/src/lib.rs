@@ -36,6 +36,7 @@ pub mod league;
 pub mod page;
 mod partition;
 pub mod report;
+mod rollouts;
 mod series;
 mod setup;
 mod simulation;

@@ -75,9 +75,31 @@ pub struct Report {
     pub batch_sizes: Vec<BatchSize>,
     /// Every batch of the first [`TIMELINE_LANES`] lanes in a short window in the middle of the run, by its end.
     pub lane_timeline: Vec<Span>,
+    /// Roll-outs of new versions that began.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rollouts: Vec<RolloutFigures>,
     /// Devices and gpulets. `None` if the workload has no devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionFigures>,
+}
+
+/// The roll-out of a new version of a model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RolloutFigures {
+    /// Name of the model.
+    pub model: String,
+    /// `baking`, `promoted` or `rolled_back`.
+    pub state: &'static str,
+    /// Why it ended.
+    pub cause: Option<String>,
+    /// The tenant whose requests were decisive.
+    pub tenant: Option<String>,
+    /// When it began, in seconds from the start of the run.
+    pub at_s: f64,
+    /// When it ended. `None`: it has not.
+    pub ended_s: Option<f64>,
+    /// How requests of both versions ended.
+    pub figures: rollout::Figures,
 }
 
 /// Figures about devices partitioned into gpulets. A device counts as used while a gpulet is open on it. That includes

@@ -89,7 +89,7 @@ impl Setup {
         }
         let config = RouterConfig {
             max_requests: self.max_requests,
-            max_models: u32::try_from(workload.models.len()).unwrap_or(u32::MAX),
+            max_models: u32::try_from(workload.models.len() + rollouts(workload)).unwrap_or(u32::MAX),
             max_lanes: lanes,
             queued_bytes_limit: self.queued_bytes_limit,
             tenants: TenantTable::new(
@@ -106,11 +106,21 @@ impl Setup {
 }
 
 impl Setup {
-    /// A model as the router is told: its profile at powers of two and the largest batch, straight lines in between.
-    pub(crate) fn spec(&self, id: ModelId, model: &workload::Model) -> Result<ModelSpec, WorkloadError> {
+    /// A model as the router is told: its profile at powers of two and the largest batch, straight lines in between. `time`: how often
+    /// the time of the profile its batches take.
+    pub(crate) fn spec(
+        &self,
+        id: ModelId,
+        model: &workload::Model,
+        time: f64,
+    ) -> Result<ModelSpec, WorkloadError> {
         let profile = model.profiled()?;
         let largest = profile.max_batch();
-        let point = |rows| ProfilePoint { rows, row_bytes: model.row_bytes, time: Nanos(profile.time(rows)) };
+        let point = |rows| ProfilePoint {
+            rows,
+            row_bytes: model.row_bytes,
+            time: Nanos(scaled(profile.time(rows), time)),
+        };
         Ok(ModelSpec {
             measured_on: LaneClass::default(),
             preemptible: true,
@@ -144,6 +154,16 @@ impl Setup {
         };
         (0..).zip(models).map(spec).collect()
     }
+}
+
+/// A time in nanoseconds, times a factor.
+pub(crate) fn scaled(time: u64, factor: f64) -> u64 {
+    if factor == 1.0 { time } else { libm::round(time as f64 * factor) as u64 }
+}
+
+/// Number of new versions that are rolled out.
+fn rollouts(workload: &Workload) -> usize {
+    workload.models.iter().filter(|model| model.rollout.is_some()).count()
 }
 
 /// A quota as the router counts it.

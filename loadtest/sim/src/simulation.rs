@@ -18,11 +18,12 @@ use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, Offered, Workload};
 use crate::digest::Digest;
 use crate::error::{Breach, Broken, SimError};
 use crate::figures::Figures;
-use crate::inflight::{InFlight, Request};
+use crate::inflight::{InFlight, Part, Request};
 use crate::lanes::{Held, Lanes};
 use crate::partition::Partitioned;
 use crate::report::{Report, SpanEnd, Stopped};
-use crate::setup::Setup;
+use crate::rollouts::Rollouts;
+use crate::setup::{Setup, scaled};
 use crate::units::{SECOND, seconds};
 use crate::watch::{Trace, Watch};
 
@@ -59,6 +60,7 @@ pub struct Simulation {
     pub(crate) stopped: Option<Stopped>,
     /// The control loop. `None` if the workload has no devices.
     pub(crate) partition: Option<Box<Partitioned>>,
+    pub(crate) rollouts: Rollouts,
     router: Router,
     /// Whether the router counts the lane time of tenants.
     tenants_are_counted: bool,
@@ -90,6 +92,8 @@ enum Next {
     End,
     /// A step of the control loop is done.
     Step,
+    /// A roll-out begins, or its bake time is over.
+    Rollout,
     Arrival,
     /// A tick of the control loop.
     Look,
@@ -109,10 +113,16 @@ impl Simulation {
             .as_ref()
             .map(|one| (one.open_gpulets.lanes_max(), one.control_inputs.models.as_slice()));
         let lanes = known.map_or(workload.lanes.count, |(lanes, _)| lanes);
+        let rollouts = Rollouts::new(workload);
         let specs: Vec<ModelSpec> = match known {
             Some((_, models)) => setup.specs_on_gpulets(models),
             None => {
-                let specs = (0..).zip(&workload.models).map(|(id, model)| setup.spec(ModelId(id), model));
+                let own = workload.models.iter().map(|model| (model, 1.0));
+                let canaries = rollouts.canaries().iter().filter_map(|&number| {
+                    Some((workload.models.get(number as usize)?, rollouts.time_factor(number)))
+                });
+                let specs = (0..).zip(own.chain(canaries));
+                let specs = specs.map(|(id, (model, time))| setup.spec(ModelId(id), model, time));
                 specs.collect::<Result<_, _>>()?
             }
         };
@@ -145,6 +155,7 @@ impl Simulation {
             noise: ExecutionNoise::on(workload, lanes)?,
             lanes: Lanes::new(lanes, 1 + u32::from(setup.policy.plans_ahead())),
             partition,
+            rollouts,
             changes: 0,
             preemptions: VecDeque::new(),
             spins: 0,
@@ -247,6 +258,8 @@ impl Simulation {
         let wake = self.router.next_wake().map(|at| (at.0, Next::Wake));
         let step = self.partition.as_ref().and_then(|one| one.next_step(self.now));
         let step = step.map(|at| (at, Next::Step));
+        let rollout = self.rollouts.next().filter(|_| arrival.is_some());
+        let rollout = rollout.map(|at| (at.max(self.now), Next::Rollout));
         // A tick alone ends no request. If only ticks remain, a request that still waits is lost.
         let looks = arrival.is_some() || end.is_some() || wake.is_some() || self.looks_on();
         let look = self.partition.as_ref().filter(|_| looks).map(|one| (one.look_at, Next::Look));
@@ -256,7 +269,7 @@ impl Simulation {
                 format!("the router wants to be woken at {at}, which has passed")
             })?;
         }
-        Ok([change, end, step, arrival, look, wake].into_iter().flatten().min())
+        Ok([change, end, step, rollout, arrival, look, wake].into_iter().flatten().min())
     }
 
     /// Whether the control loop ticks again before the traffic ends.
@@ -274,12 +287,19 @@ impl Simulation {
             Next::Change => self.lane_changes(),
             Next::End => self.batch_ends(),
             Next::Step => self.step_ends(),
+            Next::Rollout => {
+                self.rollouts.tick(self.now);
+                Ok(())
+            }
             Next::Look => self.look(),
             Next::Arrival => self.request_arrives(),
             Next::Wake => self.feed(Event::Tick),
         }?;
         while let Some((lane, batch)) = self.preemptions.pop_front() {
             self.give_back(lane, batch)?;
+        }
+        while let Some(request) = self.rollouts.mirrors.pop_front() {
+            self.mirror(request)?;
         }
         self.tell_control()
     }
@@ -329,7 +349,9 @@ impl Simulation {
     /// Frees a lane whose batch ended, and starts the batch that waits for the lane.
     fn free_lane(&mut self, lane: u32, batch: BatchId) {
         let (now, noise) = (self.now, &mut self.noise);
-        if !self.lanes.start_next(lane, now, |held| noise.time(lane, held.model, held.rows, now)) {
+        let (workload, rollouts) = (&self.workload, &self.rollouts);
+        let time = |held| time_on_lane(noise, (workload, rollouts), lane, held, now);
+        if !self.lanes.start_next(lane, now, time) {
             self.figures.lanes(now, -1, 0);
         }
         if let Some(watch) = &mut self.watch {
@@ -374,10 +396,11 @@ impl Simulation {
         };
         let deadline = model.deadline.then(|| Nanos(self.now).after(Nanos(model.slo)));
         let (model_number, tenant, rows) = (offered.model, offered.tenant, offered.rows);
-        let request = Request { arrived: self.now, deadline, model: model_number, tenant, rows };
+        let (version, part) = self.rollouts.route(model_number, tenant);
+        let request = Request { arrived: self.now, deadline, model: model_number, tenant, rows, part };
         let arrival = Arrival {
             request: self.requests.insert(request),
-            model: ModelId(offered.model),
+            model: version,
             class: Class::new(model.priority),
             tenant: Tenant::new(offered.tenant),
             shape: ShapeKey::default(),
@@ -391,6 +414,24 @@ impl Simulation {
             self.figures.window.to = self.figures.window.to.min(self.now.saturating_add(1));
         }
         self.figures.came(&request);
+        self.feed(Event::Arrive(arrival))
+    }
+
+    /// Runs a request that the stable version answered on the canary too, after everything else that waits.
+    fn mirror(&mut self, request: Request) -> Result<(), Breach> {
+        let Some(version) = self.rollouts.mirror(request.model) else { return Ok(()) };
+        let row_bytes = self.workload.models.get(request.model as usize).map_or(0, |model| model.row_bytes);
+        let arrival = Arrival {
+            request: self.requests.insert(request),
+            model: version,
+            class: Class::new(u8::MAX),
+            tenant: Tenant::new(u16::MAX),
+            shape: ShapeKey::default(),
+            rows: request.rows,
+            bytes: row_bytes.saturating_mul(u64::from(request.rows)),
+            deadline: None,
+            timeout_action: Default::default(),
+        };
         self.feed(Event::Arrive(arrival))
     }
 
@@ -433,12 +474,14 @@ impl Simulation {
                     watch.dispatched(Nanos(self.now), batch, effects.members(members), &self.requests)?;
                 }
                 let (now, noise) = (self.now, &mut self.noise);
-                let held = Held { batch, model: model.0, rows };
+                let (workload, rollouts) = (&self.workload, &self.rollouts);
+                let (model, canary) = rollouts.model_of(model);
+                let held = Held { batch, model, canary, rows };
                 let predicted = |one: &Partitioned| one.co_located_time(lane.0, held, &self.lanes);
                 let profiled = self.partition.as_deref().map(predicted).transpose()?;
                 let time = || match profiled {
-                    Some(profiled) => noise.true_time(lane.0, model.0, profiled, now),
-                    None => noise.time(lane.0, model.0, rows, now),
+                    Some(profiled) => noise.true_time(lane.0, model, profiled, now),
+                    None => time_on_lane(noise, (workload, rollouts), lane.0, held, now),
                 };
                 if self.lanes.give(lane.0, held, now, time)? {
                     self.figures.lanes(now, 1, 0);
@@ -456,6 +499,10 @@ impl Simulation {
                 };
                 if let Some(watch) = &mut self.watch {
                     watch.finished(request);
+                }
+                let (outcome, reason) = self.rollouts.ended(self.now, &ended, (outcome, reason));
+                if ended.part == Part::Mirror {
+                    return Ok(());
                 }
                 self.figures.went(self.now, &ended, outcome, reason);
                 if let Some(partition) = &mut self.partition {
@@ -486,4 +533,20 @@ impl Simulation {
             trace: self.trace.as_ref().map(Trace::lines).unwrap_or_default(),
         }))
     }
+}
+
+/// How long a batch takes on a lane.
+fn time_on_lane(
+    noise: &mut ExecutionNoise,
+    (workload, rollouts): (&Workload, &Rollouts),
+    lane: u32,
+    held: Held,
+    now: u64,
+) -> u64 {
+    if !held.canary {
+        return noise.time(lane, held.model, held.rows, now);
+    }
+    let profile = workload.models.get(held.model as usize).and_then(|model| model.profile.as_ref());
+    let profiled = profile.map_or(0, |profile| profile.time(held.rows));
+    noise.true_time(lane, held.model, scaled(profiled, rollouts.time_factor(held.model)), now)
 }

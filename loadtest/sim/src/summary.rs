@@ -48,6 +48,7 @@ impl Simulation {
             latency_cdf: distribution(figures),
             batch_sizes: batch_sizes(figures),
             lane_timeline: figures.timeline.spans().to_vec(),
+            rollouts: self.rollouts.figures(&self.workload),
             partition: self.partition.as_ref().map(|one| {
                 let end = if figures.window.to == u64::MAX { self.now } else { figures.window.to };
                 let terms = &one.control_inputs.inputs;

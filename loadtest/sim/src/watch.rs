@@ -92,13 +92,19 @@ impl Trace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inflight::Request;
+    use crate::inflight::{Part, Request};
 
     #[test]
     fn what_must_not_start_is_named() {
         let (mut watch, mut requests) = (Watch::default(), InFlight::default());
-        let due =
-            |deadline| Request { arrived: 0, deadline: Some(Nanos(deadline)), model: 0, tenant: 0, rows: 1 };
+        let due = |deadline| Request {
+            arrived: 0,
+            deadline: Some(Nanos(deadline)),
+            model: 0,
+            tenant: 0,
+            rows: 1,
+            part: Part::None,
+        };
         let (first, second) = (requests.insert(due(10)), requests.insert(due(20)));
         let mut start = |now, batch, members: &[RequestId]| {
             watch.dispatched(Nanos(now), BatchId(batch), members, &requests).map_err(|breach| breach.id)
@@ -113,7 +119,14 @@ mod tests {
     #[test]
     fn requests_of_a_batch_that_came_back_may_start_again() {
         let (mut watch, mut requests) = (Watch::default(), InFlight::default());
-        let one = requests.insert(Request { arrived: 0, deadline: None, model: 0, tenant: 0, rows: 1 });
+        let one = requests.insert(Request {
+            arrived: 0,
+            deadline: None,
+            model: 0,
+            tenant: 0,
+            rows: 1,
+            part: Part::None,
+        });
         watch.dispatched(Nanos(1), BatchId(1), &[one], &requests).unwrap();
         watch.ended(BatchId(1));
         watch.dispatched(Nanos(2), BatchId(2), &[one], &requests).unwrap();

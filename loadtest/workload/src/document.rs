@@ -8,6 +8,7 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
+use crate::rollout::RolloutSection;
 use crate::spans::Span;
 use crate::tenant_section::TenantSection;
 
@@ -136,6 +137,7 @@ pub(crate) struct ModelSection {
     #[serde(default = "yes")]
     pub(crate) deadline: bool,
     pub(crate) overhead: Option<SpansSection>,
+    pub(crate) rollout: Option<RolloutSection>,
 }
 
 #[derive(Debug, Deserialize)]

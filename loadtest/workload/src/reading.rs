@@ -127,6 +127,12 @@ fn read_models(
             return Err(WorkloadError::new(format!("models.{name}.{key}"), problem));
         }
     }
+    if !document.devices.is_empty()
+        && let Some((name, _)) = sections.iter().find(|(_, section)| section.rollout.is_some())
+    {
+        let problem = "roll-outs are simulated on fixed lanes only: remove it, or [devices]";
+        return Err(WorkloadError::new(format!("models.{name}.rollout"), problem));
+    }
     let names = expand(&sections)?;
     let processes = arrivals::read(&sections, &names, lines, files)?;
     let mut expanded = names.into_iter().zip(processes);

@@ -27,6 +27,8 @@ pub(crate) enum Purpose {
     Overhead,
     /// The workload itself, if it is random.
     Workload,
+    /// Which requests of a new version fail.
+    Version,
 }
 
 /// The generator of one purpose and one name.
@@ -39,6 +41,7 @@ pub(crate) fn generator(seed: u64, purpose: Purpose, name: &str) -> Generator {
         Purpose::Stalls => 5,
         Purpose::Overhead => 6,
         Purpose::Workload => 7,
+        Purpose::Version => 8,
     };
     let digest = Sha256::new().chain_update(seed.to_le_bytes()).chain_update([tag]).chain_update(name);
     Generator::from_seed(digest.finalize().into())

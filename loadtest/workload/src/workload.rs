@@ -6,6 +6,7 @@ use crate::overhead::Spans;
 use crate::partition::Partition;
 use crate::process::Process;
 use crate::profile::Profile;
+use crate::rollout::RolloutPlan;
 use crate::shares::Shares;
 use crate::spans::{SECOND, show};
 use units::Fault as WorkloadError;
@@ -106,6 +107,8 @@ pub struct Model {
     /// It is part of the latency but not of the deadline, which the scheduler counts from when a request reached it.
     /// Zero in a simulation of the scheduler alone.
     pub overhead: Spans,
+    /// A new version that is rolled out. The simulator plays it; a live server has its own.
+    pub rollout: Option<RolloutPlan>,
     pub(crate) process: Process,
 }
 

@@ -124,4 +124,19 @@ pub enum ModelsAction {
         /// Name of the model.
         model: String,
     },
+    /// Show the roll-out of a new version of a model: under way, or the last one.
+    Rollout {
+        /// Name of the model.
+        model: String,
+    },
+    /// Give the new version of a roll-out all requests now.
+    Promote {
+        /// Name of the model.
+        model: String,
+    },
+    /// Take the new version of a roll-out out of service now.
+    Rollback {
+        /// Name of the model.
+        model: String,
+    },
 }

@@ -67,6 +67,7 @@ const MODELS_EXAMPLES: &str = "\
 Examples:
   tessera models list
   tessera models load resnet50
+  tessera models rollout resnet50             how a new version does; also promote and rollback
   tessera models unload resnet50 --server 10.0.0.7:8000
 
 Exit code 0: success. 1: the server refused or did not respond; the message has its reason. 2: wrong usage.";
@@ -97,7 +98,7 @@ pub enum Command {
     /// Ask a running server whether it is ready. For health checks of containers.
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(HealthArgs),
-    /// List, load and unload models on a running server.
+    /// List, load, unload and roll out models on a running server.
     #[command(after_help = MODELS_EXAMPLES)]
     Models(ModelsArgs),
     /// Make API keys for `identity.keys`.

@@ -16,6 +16,7 @@ mod plan;
 mod profile;
 mod progress;
 mod rest;
+mod rollout_report;
 mod simulate;
 #[cfg(test)]
 mod testing;

@@ -1,4 +1,4 @@
-//! `tessera models`: lists, loads and unloads models on a running server, over its REST interface.
+//! `tessera models`: lists, loads, unloads and rolls out models on a running server, over its REST interface.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arguments::{ModelsAction, ModelsArgs};
 use crate::rest::{self, Server};
+use crate::rollout_report::Rollout;
 
 /// Timeout of a call: loading a large model is the slowest.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -42,6 +43,15 @@ async fn ask(arguments: &ModelsArgs) -> anyhow::Result<ExitCode> {
         }
         Some(ModelsAction::Load { model }) => control(arguments, server, model, "load").await?,
         Some(ModelsAction::Unload { model }) => control(arguments, server, model, "unload").await?,
+        Some(ModelsAction::Rollout { model }) => {
+            rollout(arguments, server, Method::GET, model, "rollout").await?;
+        }
+        Some(ModelsAction::Promote { model }) => {
+            rollout(arguments, server, Method::POST, model, "rollout/promote").await?;
+        }
+        Some(ModelsAction::Rollback { model }) => {
+            rollout(arguments, server, Method::POST, model, "rollout/rollback").await?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -82,8 +92,30 @@ impl Report {
     }
 }
 
+async fn rollout(
+    arguments: &ModelsArgs,
+    server: &Server,
+    method: Method,
+    model: &str,
+    path: &str,
+) -> anyhow::Result<()> {
+    let name = name(model)?;
+    let answer = server.call(method, &format!("/v2/models/{name}/{path}")).await?;
+    if arguments.json {
+        output::line(String::from_utf8_lossy(&answer).trim_end());
+    } else {
+        let rollout: Rollout = serde_json::from_slice(&answer)
+            .with_context(|| format!("{} did not answer with a roll-out", server.authority))?;
+        output::write(rollout.text().as_bytes());
+    }
+    Ok(())
+}
+
+fn name(model: &str) -> anyhow::Result<models::ModelName> {
+    model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))
+}
+
 async fn change(server: &Server, model: &str, action: &str) -> anyhow::Result<Bytes> {
-    let name: models::ModelName =
-        model.parse().map_err(|error| anyhow::anyhow!("model `{model}`: {error}"))?;
+    let name = name(model)?;
     server.call(Method::POST, &format!("/v2/repository/models/{name}/{action}")).await
 }

@@ -16,7 +16,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{ActivationOptions, Catalog, Environment, LoadPriority, ModelGauges, Source};
+use crate::catalog::{
+    ActivationOptions, Catalog, Environment, LoadPriority, ModelGauges, RolloutView, Source,
+};
 use crate::config::{Config, ConfigSource, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
@@ -298,6 +300,15 @@ impl Node {
             catalog.unload(&name).await
         })
         .await
+    }
+
+    /// Promotes the canary of a model's roll-out now, or rolls it back. Returns when the other version serves all requests.
+    ///
+    /// # Errors
+    /// There is no such model, or no roll-out of it is under way.
+    pub async fn end_rollout(&self, name: &str, promote: bool) -> Result<RolloutView, Refusal> {
+        let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
+        detached(async move { catalog.end_rollout(&name, promote).await }).await
     }
 
     /// GPUs that models run on.

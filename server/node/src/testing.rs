@@ -63,7 +63,8 @@ pub async fn ask(
     deadline: Option<Instant>,
 ) -> Result<bool, Refusal> {
     let data: Bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>().into();
-    let (loaded, _user) = node.catalog().hold(model, None)?;
+    let held = node.catalog().hold(model, None, Tenant::default())?;
+    let loaded = &held.loaded;
     let input = Tensor {
         name: "x".to_owned(),
         datatype: Datatype::Fp32,
@@ -82,6 +83,6 @@ pub async fn ask(
         timeout_action: Default::default(),
         sequence: None,
     };
-    let answer = node.catalog().submit(&loaded, job).await?;
+    let answer = node.catalog().submit(loaded, job).await?;
     Ok(answer.response.outputs[0].data == data)
 }

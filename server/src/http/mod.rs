@@ -16,6 +16,7 @@ mod metadata;
 mod partition;
 mod repository;
 mod response;
+mod rollout;
 mod route;
 mod routes;
 mod settings;

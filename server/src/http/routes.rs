@@ -11,8 +11,8 @@ use http::Method;
 
 use super::response::Refused;
 use super::{
-    config, dashboard, explain, generate, health, lanes, metadata, partition, repository, settings, shapes,
-    shared_memory, statistics,
+    config, dashboard, explain, generate, health, lanes, metadata, partition, repository, rollout, settings,
+    shapes, shared_memory, statistics,
 };
 use super::{method_not_allowed, unknown_path};
 use crate::audit;
@@ -138,6 +138,10 @@ routes! {
     post Operation "/v2/config" => config::reload,
         "Reloads the configuration file, as SIGHUP does. `?dry_run=true`: only answers what would change, for the text of a file in the body \
          if there is one; models are not loaded for it.";
+    get View "/v2/models/{model}/rollout" => rollout::view,
+        "The roll-out of a new version that is under way, or the last one: both versions with their digests, how their requests ended, the verdict.";
+    post Operation "/v2/models/{model}/rollout/promote" => rollout::promote, "Gives the new version all requests now.";
+    post Operation "/v2/models/{model}/rollout/rollback" => rollout::roll_back, "Takes the new version out of service now.";
     get View "/v2/lanes" => lanes::view, "Lanes with their state and failures.";
     post Operation "/v2/lanes/{lane}/enable" => lanes::enable, "Restarts a lane that stays down after repeated failures.";
     get View "/v2/partition" => partition::view, "Gpulets, measured load and past decisions, if `partition.live` is set.";

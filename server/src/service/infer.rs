@@ -10,7 +10,7 @@ use models::EffectiveConfig;
 use models::engine::{Cancelled, RequestDetails, Response, ResponseSink};
 use node::Node;
 use node::batching;
-use node::catalog::{Catalog, Loaded};
+use node::catalog::{Catalog, Held, Loaded, Trial};
 use node::reason::{Reason, Refusal};
 use node::request_log::Entry;
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
@@ -18,16 +18,17 @@ use router::{Answer, Job, Timing};
 use router_core::TimeoutAction;
 
 use crate::service::cached::{self, Lookup};
+use crate::service::mirror;
 use crate::service::sequence;
 use crate::service::sink::{Sink, SinkEnd};
 use crate::service::{Answered, RequestContext};
 use crate::trace::Stage;
 use crate::validate;
 
-/// Runs a request on a version that the caller holds.
+/// Runs a request on the version that it holds.
 pub(super) async fn run(
     node: &Node,
-    loaded: &Loaded,
+    Held { loaded, mut trial, user: _user }: Held,
     request: InferRequest,
     context: &RequestContext,
     sink: Option<(Arc<Sink>, SinkEnd)>,
@@ -36,7 +37,8 @@ pub(super) async fn run(
         trace.started(&request.id);
     }
     let mut open = node.requests().begin(context.origin(), &loaded.name, loaded.version);
-    let result = attempt(node.catalog(), loaded, request, context, sink, open.entry()).await;
+    let attempted = attempt(node.catalog(), &loaded, request, context, sink, (open.entry(), &mut trial));
+    let result = attempted.await;
     if let Some(trace) = &context.trace {
         trace.reached(Stage::RequestEnd, Instant::now());
     }
@@ -46,6 +48,7 @@ pub(super) async fn run(
             Ok(answered)
         }
         Err(mut refusal) => {
+            trial.into_iter().for_each(|trial| trial.refused(refusal.reason));
             loaded.refused(refusal.reason);
             node.catalog().tenants().refused(context.tenant, refusal.reason);
             loaded.statistics.failed(context.arrived.elapsed());
@@ -57,12 +60,12 @@ pub(super) async fn run(
 }
 
 async fn attempt(
-    catalog: &Catalog,
+    catalog: &Arc<Catalog>,
     loaded: &Loaded,
     request: InferRequest,
     context: &RequestContext,
     sink: Option<(Arc<Sink>, SinkEnd)>,
-    mut entry: Option<&mut Entry>,
+    (mut entry, trial): (Option<&mut Entry>, &mut Option<Trial>),
 ) -> Result<Answered, Refusal> {
     let config = loaded.config();
     let class = class(&config, &request.parameters)?;
@@ -72,11 +75,13 @@ async fn attempt(
         entry.objective = deadline.map(|deadline| deadline.saturating_duration_since(context.arrived));
     }
     validate::outputs(&loaded.client, request.outputs.as_deref())?;
+    let mirrored = trial.as_ref().and_then(Trial::mirror).map(|mirror| (mirror, request.inputs.clone()));
     let mut valid = validate::inputs(&loaded.client, request.inputs)?;
     let (named, parameters) = (request.outputs.as_deref(), &request.parameters);
     let lookup = cached::look_up(catalog, loaded, &valid.member.inputs, named, parameters, context).await;
     let missed = match lookup {
         Lookup::Hit(response) => {
+            trial.take().into_iter().for_each(Trial::disregard);
             let response = complete(loaded, request.id, request.outputs, response);
             return Ok(Answered { response, timing: Timing::default() });
         }
@@ -133,6 +138,7 @@ async fn attempt(
     }
     let total = context.arrived.elapsed();
     let met = deadline.map(|deadline| Instant::now() <= deadline);
+    trial.take().into_iter().for_each(|trial| trial.answered(met != Some(false)));
     loaded.metrics.record_answer(&answer.timing, total, met);
     catalog.tenants().answered(context.tenant, met);
     if answer.timing.leads_batch {
@@ -144,6 +150,9 @@ async fn attempt(
         let failed =
             |reason| Refusal::new(Reason::EngineFailed, format!("model `{}`: {reason}", loaded.name));
         response.outputs = padding.restore(padded, response.outputs).map_err(failed)?;
+    }
+    if let Some((mirror, inputs)) = mirrored {
+        mirror::run(Arc::clone(catalog), mirror, inputs, response.clone());
     }
     if let Some(missed) = missed {
         cached::remember(catalog, loaded, missed, &response);

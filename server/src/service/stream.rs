@@ -46,8 +46,9 @@ impl Service {
         context: RequestContext,
     ) -> Result<Responses<'_>, Refusal> {
         let catalog = self.node.catalog();
-        let held = catalog.hold(&request.model_name, request.model_version.as_deref());
-        let (loaded, user) = held.map_err(|refusal| self.logged(&context, &request.model_name, refusal))?;
+        let held = catalog.hold(&request.model_name, request.model_version.as_deref(), context.tenant.number);
+        let held = held.map_err(|refusal| self.logged(&context, &request.model_name, refusal))?;
+        let loaded = &held.loaded;
         let template = InferResponse {
             model_name: loaded.name.clone(),
             model_version: loaded.version.to_string(),
@@ -57,10 +58,7 @@ impl Service {
         };
         let outputs = request.outputs.clone();
         let (sink, received) = loaded.decoupled.then(channel).unzip();
-        let run = async move {
-            let _user = user;
-            infer::run(&self.node, &loaded, request, &context, sink).await
-        };
+        let run = async move { infer::run(&self.node, held, request, &context, sink).await };
         Ok(Responses { run: Some(Box::pin(run)), received, template, outputs, ended: false })
     }
 }

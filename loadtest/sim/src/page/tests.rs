@@ -85,6 +85,7 @@ fn report(good: u64) -> Report {
             to_ms: 19.3,
             end: SpanEnd::Done,
         }],
+        rollouts: Vec::new(),
         partition: None,
     }
 }

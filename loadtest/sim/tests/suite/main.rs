@@ -11,6 +11,7 @@ mod outcomes;
 mod partition;
 mod ramps;
 mod report;
+mod rollouts;
 mod search;
 mod support;
 mod tenant_quotas;

@@ -5,6 +5,7 @@ use crate::files::Texts;
 use crate::overhead::Spans;
 use crate::process::Process;
 use crate::profile::{BATCH_MAX, Profile};
+use crate::rollout::RolloutPlan;
 use crate::shares::Shares;
 use crate::spans::show;
 use crate::workload::{Model, Tenant};
@@ -50,6 +51,8 @@ pub(super) fn read(
     if section.row_bytes == 0 || section.row_bytes > ROW_BYTES_MAX {
         return wrong("row_bytes", format!("expected 1 to {ROW_BYTES_MAX}, got {}", section.row_bytes));
     }
+    let rollout = section.rollout.as_ref();
+    let rollout = rollout.map(|rollout| RolloutPlan::read(rollout, tenants, &at("rollout"))).transpose()?;
     let tenants = read_tenants(section, tenants, &at("tenants"))?;
     Ok(Model {
         name: group.to_owned(),
@@ -64,6 +67,7 @@ pub(super) fn read(
         tenants,
         deadline: section.deadline,
         overhead: Spans::read(section.overhead.as_ref(), &at("overhead"))?,
+        rollout,
         process,
     })
 }

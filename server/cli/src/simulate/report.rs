@@ -31,6 +31,10 @@ pub fn text(study: &Study) -> String {
     if !tenants.is_empty() {
         let _ = write!(text, "\n{tenants}");
     }
+    let rollouts = rollouts(study);
+    if !rollouts.is_empty() {
+        let _ = write!(text, "\n{rollouts}");
+    }
     let devices = devices::text(study);
     if !devices.is_empty() {
         let _ = write!(text, "\n{devices}");
@@ -123,6 +127,46 @@ fn standings(study: &Study) -> String {
         }
         Some(row)
     });
+    output::table(&header, rows)
+}
+
+/// How the roll-outs of the first run of each policy ended.
+fn rollouts(study: &Study) -> String {
+    let runs = study.standings.iter().filter_map(|standing| Some((&standing.label, standing.first()?)));
+    let rows = runs.flat_map(|(label, run)| run.rollouts.iter().map(move |rollout| (label, rollout)));
+    let rows: Vec<Vec<String>> = rows
+        .map(|(label, rollout)| {
+            let figures = &rollout.figures;
+            let tenant = rollout.tenant.as_ref().map(|tenant| format!(" (tenant {tenant})"));
+            let cause =
+                rollout.cause.as_ref().map_or_else(dash, |cause| cause.clone() + &tenant.unwrap_or_default());
+            vec![
+                label.clone(),
+                rollout.model.clone(),
+                rollout.state.replace('_', " "),
+                rollout.ended_s.map_or_else(dash, |end| number(end - rollout.at_s)),
+                number(figures.canary.requests as f64),
+                percent(figures.canary.attainment()),
+                percent(figures.stable.attainment()),
+                format!("{}/{}", figures.disagreed, figures.compared),
+                cause,
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header = [
+        "policy",
+        "model",
+        "new version",
+        "after s",
+        "requests",
+        "attainment",
+        "old version's",
+        "differ",
+        "cause",
+    ];
     output::table(&header, rows)
 }
 

@@ -264,7 +264,9 @@ impl Catalog {
         let _layout = self.changing.read().await;
         let _control = model.control.lock().await;
         self.want(name, false);
+        model.rollouts.forget_rejected();
         let serving = model.serving.swap(Arc::default());
+        model.rollouts.supersede();
         for &version in serving.keys() {
             model.set(version, LoadState::Unloading);
         }

@@ -14,6 +14,8 @@ mod prepare;
 mod refusal_report;
 mod remote;
 mod response_cache;
+mod rollouts;
+mod selection;
 mod sequences;
 mod sessions;
 mod shapes;
@@ -36,13 +38,14 @@ use gpulet_core::profile::Profile;
 use models::{EngineChoice, ModelSettings, Version};
 use oip::metadata::RepositoryIndexRow;
 use router::RouterHandle;
-use router_core::ModelId;
+use router_core::{ModelId, Tenant};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
 use crate::tenants::Tenants;
 use background::BackgroundLoads;
+use rollouts::ModelRollouts;
 use warm::WarmSessions;
 
 pub use activation::ActivationOptions;
@@ -52,6 +55,7 @@ pub use load::row_bytes;
 pub use overrides::LoadParameters;
 pub use remote::SourceError;
 pub use response_cache::{CacheKey, ResponseCache, key as cache_key};
+pub use rollouts::{Mirror, RolloutState, RolloutView, Trial};
 pub use sessions::ModelsHeld;
 pub use shapes::Counts as ShapeCounts;
 pub use source::Source;
@@ -91,6 +95,16 @@ pub struct Environment {
     pub profiles: Vec<Profile>,
 }
 
+/// The version that a request gets.
+pub struct Held {
+    /// The version.
+    pub loaded: Arc<Loaded>,
+    /// Counts the request, if it is part of a roll-out.
+    pub trial: Option<Trial>,
+    /// Keeps the version in the router until the request has ended.
+    pub user: TaskTrackerToken,
+}
+
 /// State of a version, in the words of the repository extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LoadState {
@@ -121,15 +135,24 @@ impl LoadState {
 /// One model name.
 #[derive(Default)]
 struct Model {
-    /// Versions that take requests, by number; the last one is the default.
+    /// Versions that take requests, by number. Without a roll-out, the last one is the default.
     serving: ArcSwap<BTreeMap<u64, Arc<Loaded>>>,
     /// States for the index. Version 0 stands for the whole model.
     states: Mutex<BTreeMap<u64, LoadState>>,
     /// One load or unload at a time.
     control: Arc<tokio::sync::Mutex<()>>,
+    rollouts: ModelRollouts,
 }
 
 impl Model {
+    /// The version of requests that name none, but for the share of a canary.
+    fn default_version(&self) -> Option<Arc<Loaded>> {
+        if let Some(rollout) = &*self.rollouts.active.load() {
+            return Some(Arc::clone(rollout.stable()));
+        }
+        self.serving.load().last_key_value().map(|(_, loaded)| Arc::clone(loaded))
+    }
+
     fn set(&self, version: u64, state: LoadState) {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).insert(version, state);
     }
@@ -237,44 +260,53 @@ impl Catalog {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner).free.insert(id.0);
     }
 
-    /// The version that a request gets.
+    /// A version of a model; if none is named, the one that most requests without a version get.
+    ///
+    /// # Errors
+    /// The model or the version is not served.
     pub fn find(&self, name: &str, version: Option<&str>) -> Result<Arc<Loaded>, Refusal> {
-        let model = self.models.get(name).map(|entry| Arc::clone(entry.value()));
-        let model = model.ok_or_else(|| unknown_model(name))?;
-        let serving = model.serving.load();
-        let Some(version) = version else {
-            let default = serving.last_key_value().map(|(_, loaded)| Arc::clone(loaded));
-            return default.ok_or_else(|| not_serving(name, &model));
-        };
-        let found = Version::parse(version).and_then(|Version(number)| serving.get(&number)).map(Arc::clone);
-        found.ok_or_else(|| {
-            if serving.is_empty() {
-                return not_serving(name, &model);
-            }
-            let ready: Vec<_> = serving.keys().map(u64::to_string).collect();
-            let shown: String = version.chars().take(32).collect();
-            let message =
-                format!("model `{name}`: unknown version `{shown}`, ready are {}", ready.join(", "));
-            Refusal::new(Reason::UnknownVersion, message)
-        })
+        let model = self.model(name)?;
+        match version {
+            None => model.default_version().ok_or_else(|| not_serving(name, &model)),
+            Some(version) => find_version(name, &model, version),
+        }
     }
 
-    /// The version that a request gets, held until the token is dropped.
-    pub fn hold(
-        &self,
-        name: &str,
-        version: Option<&str>,
-    ) -> Result<(Arc<Loaded>, TaskTrackerToken), Refusal> {
-        let loaded = self.find(name, version)?;
-        if let Some(user) = loaded.hold() {
-            return Ok((loaded, user));
+    /// The version that a request of a tenant gets, held until the end of the request.
+    ///
+    /// # Errors
+    /// The model or the version is not served.
+    pub fn hold(&self, name: &str, version: Option<&str>, tenant: Tenant) -> Result<Held, Refusal> {
+        let model = self.model(name)?;
+        let choose = || -> Result<(Arc<Loaded>, Option<Trial>), Refusal> {
+            if let Some(version) = version {
+                return Ok((find_version(name, &model, version)?, None));
+            }
+            if let Some(rollout) = &*model.rollouts.active.load() {
+                let (loaded, trial) = Trial::next(rollout, tenant);
+                return Ok((loaded, Some(trial)));
+            }
+            let default = model.default_version();
+            Ok((default.ok_or_else(|| not_serving(name, &model))?, None))
+        };
+        let (mut loaded, mut trial) = choose()?;
+        if loaded.hold().is_none() {
+            // It was replaced just now; its successor is serving.
+            trial.into_iter().for_each(Trial::disregard);
+            (loaded, trial) = choose()?;
         }
-        // It was replaced just now; its successor is serving.
-        let loaded = self.find(name, version)?;
         match loaded.hold() {
-            Some(user) => Ok((loaded, user)),
-            None => Err(being_changed(&loaded.name)),
+            Some(user) => Ok(Held { loaded, trial, user }),
+            None => {
+                trial.into_iter().for_each(Trial::disregard);
+                Err(being_changed(name))
+            }
         }
+    }
+
+    fn model(&self, name: &str) -> Result<Arc<Model>, Refusal> {
+        let model = self.models.get(name).map(|entry| Arc::clone(entry.value()));
+        model.ok_or_else(|| unknown_model(name))
     }
 
     /// Every model of the repository. All of them must be ready from now on.
@@ -385,6 +417,20 @@ impl Catalog {
         let shown = |(_, state): &(_, LoadState)| !only_ready || *state == LoadState::Ready;
         rows.into_iter().filter(shown).map(row).collect()
     }
+}
+
+fn find_version(name: &str, model: &Model, version: &str) -> Result<Arc<Loaded>, Refusal> {
+    let serving = model.serving.load();
+    let found = Version::parse(version).and_then(|Version(number)| serving.get(&number)).map(Arc::clone);
+    found.ok_or_else(|| {
+        if serving.is_empty() {
+            return not_serving(name, model);
+        }
+        let ready: Vec<_> = serving.keys().map(u64::to_string).collect();
+        let shown: String = version.chars().take(32).collect();
+        let message = format!("model `{name}`: unknown version `{shown}`, ready are {}", ready.join(", "));
+        Refusal::new(Reason::UnknownVersion, message)
+    })
 }
 
 fn unknown_model(name: &str) -> Refusal {

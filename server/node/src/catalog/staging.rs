@@ -14,7 +14,9 @@ use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard};
 use super::background::LoadPriority;
 use super::overrides::Override;
 use super::prepare::Warmed;
-use super::validation::{Planned, Severity};
+use super::rollouts::Plan;
+use super::selection::Selection;
+use super::validation::Planned;
 use super::version::Loaded;
 use super::{Catalog, LoadState, Model, unknown_model};
 use crate::metrics::names;
@@ -66,6 +68,7 @@ struct StagedLoad {
     states: BTreeMap<u64, LoadState>,
     before: Arc<BTreeMap<u64, Arc<Loaded>>>,
     versions: BTreeMap<u64, StagedVersion>,
+    rollout: Option<Plan>,
     report: LoadReport,
 }
 
@@ -74,6 +77,14 @@ enum StagedVersion {
     New(Arc<Loaded>),
     /// The version that serves, with the settings that it is to have if they changed.
     Same(Arc<Loaded>, Option<Box<Planned>>),
+}
+
+impl StagedVersion {
+    fn loaded(&self) -> &Loaded {
+        match self {
+            Self::New(loaded) | Self::Same(loaded, _) => loaded,
+        }
+    }
 }
 
 /// What a load needs to be finished.
@@ -128,10 +139,14 @@ impl Staging {
         }
         let model = Arc::clone(self.catalog.models.entry(name.to_owned()).or_default().value());
         let control = Arc::clone(&model.control).lock_owned().await;
+        let is_asked = matches!(files, Files::Sent(_));
         let replaced = match files {
             Files::AsBefore => overrides.get(name),
             Files::Sent(sent) => overrides.replace(name, sent)?,
         };
+        if is_asked {
+            model.rollouts.forget_rejected();
+        }
         self.catalog.want(name, true);
         let mut load = StagedLoad {
             name: valid,
@@ -140,6 +155,7 @@ impl Staging {
             states: model.states(),
             before: model.serving.load_full(),
             versions: BTreeMap::new(),
+            rollout: None,
             report: LoadReport::default(),
             model,
         };
@@ -202,32 +218,68 @@ impl Catalog {
         settings: &ModelSettings,
         priority: LoadPriority,
     ) -> Result<(), NotStaged> {
-        let versions =
-            self.wanted_versions(&load.name, settings).map_err(|reason| NotStaged { version: 0, reason })?;
+        let whole = |reason| NotStaged { version: 0, reason };
+        let selected = self.select(&load.name, settings, &load.model, &load.before, priority);
+        let Selection { versions, mut rollout, rejected } = selected.await.map_err(whole)?;
+        let left_out =
+            rejected.iter().map(|version| format!("version {version}: left out, it was rolled back"));
+        load.report.add(left_out.collect());
+        let known = self.source.names().map_err(|refusal| whole(refusal.message))?;
+        let known = known.get(load.name.as_str()).cloned().unwrap_or_default();
         for version in versions {
             let old = load.before.get(&version.0).cloned();
+            let is_stable = rollout.as_ref().is_some_and(|plan| plan.stable == version.0);
+            if let Some(old) = old.clone().filter(|_| is_stable && !known.contains(&version.0)) {
+                // Its files may be removed once it is loaded.
+                load.versions.insert(version.0, StagedVersion::Same(old, None));
+                continue;
+            }
             if old.is_none() {
                 load.model.set(version.0, LoadState::Loading);
             }
-            let staged = self.stage_version(&load.name, version, settings, old, priority).await;
-            let (staged, changes) = staged.map_err(|reason| NotStaged { version: version.0, reason })?;
-            if matches!(staged, StagedVersion::New(_)) {
+            let staged = self.stage_version(&load.name, version, settings, old.clone(), priority).await;
+            let (staged, changes) = match staged {
+                Ok(staged) => staged,
+                Err(reason) if is_stable && old.is_none() => {
+                    let (model, version) = (load.name.as_str(), version.0);
+                    tracing::warn!(
+                        model,
+                        version,
+                        reason,
+                        "cannot load the version before the newest: the newest serves without a roll-out"
+                    );
+                    load.model.set(version, LoadState::Unavailable(reason));
+                    rollout = None;
+                    continue;
+                }
+                Err(reason) => return Err(NotStaged { version: version.0, reason }),
+            };
+            if let StagedVersion::New(loaded) = &staged {
                 load.report.loaded.push(version.0);
+                let is_canary = rollout.as_ref().is_some_and(|plan| plan.canary == version.0);
+                if settings.rollout.is_some() && !is_canary && old.is_some_and(|old| old.hash != loaded.hash)
+                {
+                    let (model, version) = (load.name.as_str(), version.0);
+                    tracing::warn!(
+                        model,
+                        version,
+                        "its files changed: they are replaced without a roll-out, which needs a new version number"
+                    );
+                }
             }
             load.report.add(changes);
             load.versions.insert(version.0, staged);
         }
-        Ok(())
-    }
-
-    fn wanted_versions(&self, name: &ModelName, settings: &ModelSettings) -> Result<Vec<Version>, String> {
-        let (versions, findings) = self.checks().versions(name, settings);
-        findings.iter().for_each(|finding| finding.log(name));
-        match findings.into_iter().find(|finding| finding.severity == Severity::Error) {
-            Some(error) if error.place == name.as_str() => Err(error.message),
-            Some(error) => Err(format!("{}: {}", error.place, error.message)),
-            None => Ok(versions),
+        if let Some(plan) = &rollout {
+            let canary = load.versions.get(&plan.canary).map(StagedVersion::loaded);
+            if let Some(reason) = canary.and_then(|canary| plan.refuse(canary)) {
+                let version = plan.canary;
+                // Staged versions are removed by the caller.
+                return Err(NotStaged { version, reason });
+            }
         }
+        load.rollout = rollout;
+        Ok(())
     }
 
     /// Loads one version while others serve, if `old` cannot go on serving with other settings. Returns what changed too.
@@ -270,8 +322,8 @@ impl Catalog {
         Ok((staged, changes))
     }
 
-    async fn commit(&self, load: StagedLoad) -> Committed {
-        let StagedLoad { name, model, _control: control, before, versions, mut report, .. } = load;
+    async fn commit(self: &Arc<Self>, load: StagedLoad) -> Committed {
+        let StagedLoad { name, model, _control: control, before, versions, rollout, mut report, .. } = load;
         let mut after = BTreeMap::new();
         for (version, staged) in versions {
             let loaded = match staged {
@@ -288,8 +340,14 @@ impl Catalog {
             after.insert(version, loaded);
         }
         let after = Arc::new(after);
+        // Before they serve, so that no canary gets more than its share.
+        match &rollout {
+            Some(plan) => self.roll_out(&model, plan, &after),
+            None => model.rollouts.supersede(),
+        }
         model.serving.store(Arc::clone(&after));
-        model.keep_states(|version| after.contains_key(&version));
+        let rejected = model.rollouts.rejected();
+        model.keep_states(|version| after.contains_key(&version) || rejected.contains_key(&version));
         for &version in after.keys() {
             model.set(version, LoadState::Ready);
         }

@@ -1,7 +1,7 @@
 //! The checks of a model before it is loaded. `tessera check`, the start of a server, loads and reloads run these, so they
 //! find the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use gpulet_core::profile::{Profile, Quantile};
@@ -119,6 +119,16 @@ impl Checks<'_> {
 
     /// The versions to serve, smallest first, and what is wrong with the model as a whole. With an error, there may be none.
     pub fn versions(&self, name: &ModelName, settings: &ModelSettings) -> (Vec<Version>, Vec<Finding>) {
+        self.versions_without(&BTreeSet::new(), name, settings)
+    }
+
+    /// The same as if the repository did not have some versions.
+    pub(super) fn versions_without(
+        &self,
+        without: &BTreeSet<u64>,
+        name: &ModelName,
+        settings: &ModelSettings,
+    ) -> (Vec<Version>, Vec<Finding>) {
         let mut findings = Vec::new();
         let pbtxt = match self.source.config(name) {
             Ok(pbtxt) => pbtxt,
@@ -138,8 +148,10 @@ impl Checks<'_> {
             let message = format!("version {missing} is not in the repository: expected some of {known}");
             findings.push(Finding::error(format!("models.{name}.versions"), message));
         }
-        let selected = policy.select(&existing);
-        if selected.is_empty() {
+        let left: Vec<Version> =
+            existing.iter().filter(|version| !without.contains(&version.0)).copied().collect();
+        let selected = policy.select(&left);
+        if selected.is_empty() && without.is_empty() {
             let message = "no version to serve: expected a folder such as `1` with a `model.onnx` in it";
             findings.push(Finding::error(name.as_str(), message));
         }

@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 use units::{Lines, in_words, line_at, nearest};
 
-use super::models_section::BATCHING;
 use super::{
     Config, Effective, Origin, Problem, Problems, access, fields, models_section, sections, tenants_section,
 };
@@ -301,17 +300,17 @@ impl Merged {
             problems.push(Problem::new(&flag.path, "expected models.NAME.key=value", &flag.origin));
             return;
         };
-        let inner = name.strip_suffix(BATCHING).and_then(|name| name.strip_suffix('.'));
+        let inner = models_section::nested_in(name);
         let check = |value: &Value| match inner {
-            Some(_) => models_section::check_batching(key, value),
+            Some((_, table)) => models_section::check_nested(table, key, value),
             None => models_section::check_key(key, value),
         };
         match read_text(&flag.raw, check) {
             Ok(value) => {
                 let empty = || Value::Table(Table::new());
-                let model = self.models.entry(inner.unwrap_or(name)).or_insert_with(empty);
+                let model = self.models.entry(inner.map_or(name, |(name, _)| name)).or_insert_with(empty);
                 let table = match (inner, model) {
-                    (Some(_), Value::Table(model)) => model.entry(BATCHING).or_insert_with(empty),
+                    (Some((_, table)), Value::Table(model)) => model.entry(table).or_insert_with(empty),
                     (_, model) => model,
                 };
                 if let Value::Table(table) = table {

@@ -5,8 +5,9 @@
 //! what a value looks like.
 
 use documented::DocumentedFields;
-use models::{BatchingSettings, ModelSettings};
+use models::{BatchingSettings, ModelSettings, RolloutSettings};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 use units::nearest;
 
@@ -151,18 +152,12 @@ fn tenants() -> Section {
     }
 }
 
-fn models() -> [Section; 2] {
-    let own =
-        fields::of::<ModelSettings>().iter().filter(|key| **key != models_section::BATCHING).map(|key| {
-            let docs = Docs::of(ModelSettings::get_field_docs(key).unwrap_or_default());
-            let check = |value: &Value| models_section::check_key(key, value).map_err(|(_, message)| message);
-            setting("models.NAME", key, &docs, None, &check)
-        });
-    let batching = fields::of::<BatchingSettings>().iter().map(|key| {
-        let docs = Docs::of(BatchingSettings::get_field_docs(key).unwrap_or_default());
-        let check =
-            |value: &Value| models_section::check_batching(key, value).map_err(|(_, message)| message);
-        setting("models.NAME.batching", key, &docs, None, &check)
+fn models() -> [Section; 3] {
+    let nested = models_section::nested().map(|(table, _)| table);
+    let own = fields::of::<ModelSettings>().iter().filter(|key| !nested.contains(*key)).map(|key| {
+        let docs = Docs::of(ModelSettings::get_field_docs(key).unwrap_or_default());
+        let check = |value: &Value| models_section::check_key(key, value).map_err(|(_, message)| message);
+        setting("models.NAME", key, &docs, None, &check)
     });
     [
         Section {
@@ -170,12 +165,26 @@ fn models() -> [Section; 2] {
             about: "One table for each model. What is set here wins over `config.pbtxt`.".to_owned(),
             settings: own.collect(),
         },
-        Section {
-            name: "models.NAME.batching".to_owned(),
-            about: "How requests of a model are gathered into batches.".to_owned(),
-            settings: batching.collect(),
-        },
+        nested_in_models::<BatchingSettings>(
+            "batching",
+            "How requests of a model are gathered into batches.",
+        ),
+        nested_in_models::<RolloutSettings>(
+            "rollout",
+            "How a new version replaces the one that serves. Without this table, or with `versions` of an earlier one, at once.",
+        ),
     ]
+}
+
+fn nested_in_models<T: DocumentedFields + DeserializeOwned>(table: &str, about: &str) -> Section {
+    let section = format!("models.NAME.{table}");
+    let settings = fields::of::<T>().iter().map(|key| {
+        let docs = Docs::of(T::get_field_docs(key).unwrap_or_default());
+        let check =
+            |value: &Value| models_section::check_nested(table, key, value).map_err(|(_, message)| message);
+        setting(&section, key, &docs, None, &check)
+    });
+    Section { settings: settings.collect(), about: about.to_owned(), name: section.clone() }
 }
 
 fn setting(
@@ -296,9 +305,10 @@ pub fn find(query: &str) -> Result<Vec<Setting>, String> {
 /// `models.resnet50.slo` as `models.NAME.slo`, and `devices.emulated[0].kind` as `devices.emulated[].kind`.
 fn general_path(query: &str) -> String {
     if let Some(rest) = query.strip_prefix("models.") {
-        let keys = [".batching.", "."];
-        let end = keys.iter().find_map(|key| rest.rfind(key)).unwrap_or(rest.len());
-        let known = rest.strip_suffix(".batching").map_or(end, str::len);
+        let nested = models_section::nested().map(|(table, _)| format!(".{table}."));
+        let inner = nested.iter().find_map(|key| rest.rfind(key)).or_else(|| rest.rfind('.'));
+        let whole = models_section::nested_in(rest).map(|(name, _)| name.len());
+        let known = whole.or(inner).unwrap_or(rest.len());
         return format!("models.NAME{}", rest.get(known..).unwrap_or_default());
     }
     if let Some((_, key)) = query.strip_prefix("tenants.").and_then(|rest| rest.rsplit_once('.')) {

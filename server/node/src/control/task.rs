@@ -123,7 +123,7 @@ impl Task {
     /// The version of every model that serves requests without a version.
     fn models(&self) -> Vec<Arc<Loaded>> {
         let names = self.catalog.serving_names();
-        names.iter().filter_map(|name| self.catalog.serving(name).pop()).collect()
+        names.iter().filter_map(|name| self.catalog.find(name, None).ok()).collect()
     }
 
     /// Reports the load to the controller, and makes a plan if the controller requests one.

@@ -119,6 +119,10 @@ metrics! {
             "1 if the last reload of the configuration is in force, and before the first one. 0 if it was refused.";
         CONFIG_PENDING: Gauge, "tessera_config_pending_settings", [],
             "Settings that differed at the last reload and need a restart.";
+        ROLLOUT_ACTIVE: Gauge, "tessera_rollout_active", [MODEL], "1 while a new version gets a share of the requests of a model, else 0.";
+        ROLLOUT_PROMOTIONS: Counter, "tessera_rollout_promotions_total", [MODEL], "New versions that got all requests at the end of a roll-out.";
+        ROLLOUT_ROLLBACKS: Counter, "tessera_rollout_rollbacks_total", [MODEL],
+            "New versions that were taken out of service by a roll-out.";
         REPOSITORY_LISTED: Time, "tessera_repository_listed_seconds", [],
             "When a repository at a URL listed the models that are served.";
         REPOSITORY_REFRESH_FAILURES: Counter, "tessera_repository_refresh_failures_total", [],

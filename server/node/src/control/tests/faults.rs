@@ -30,7 +30,7 @@ const FAULTS: [(Fault, &str); 5] = [
     (Fault::Open, "planted: no gpulet"),
     (Fault::Load, "planted: no session"),
     (Fault::WarmUp, "planted: no run"),
-    (Fault::Wrong, "is not what it was"),
+    (Fault::Wrong, "differs"),
     (Fault::Panic, "the engine panicked"),
 ];
 

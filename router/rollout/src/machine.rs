@@ -1,0 +1,217 @@
+//! The state machine of one roll-out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::evidence::{Comparison, Excess};
+use crate::figures::Figures;
+use crate::settings::Settings;
+use crate::turns::Turns;
+use crate::verdict::{Cause, Measure, Verdict};
+use crate::{Arm, Ending, FALSE_ALARM};
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A request ended.
+    Ended {
+        /// Which version it got.
+        arm: Arm,
+        /// Whose it was.
+        tenant: u16,
+        /// How.
+        ending: Ending,
+    },
+    /// A request that the stable version answered was run on the canary too.
+    Compared {
+        /// Whose it was.
+        tenant: u16,
+        /// Whether the outputs agree.
+        agrees: bool,
+    },
+    /// A request on the canary failed with two lanes. Lanes serve other models too, so one is enough.
+    Crashed,
+    /// Time has passed.
+    Tick,
+    /// An operator promotes the canary.
+    Promote,
+    /// An operator rolls the canary back.
+    RollBack,
+}
+
+/// A roll-out: a stable version and a canary, until one of them gets all requests.
+#[derive(Clone, Debug)]
+pub struct Rollout {
+    settings: Settings,
+    began: Duration,
+    served: Turns,
+    mirrored: Turns,
+    all: Evidence,
+    /// Evidence by tenant, if there are several.
+    tenants: BTreeMap<u16, Evidence>,
+    figures: Figures,
+    verdict: Option<Verdict>,
+}
+
+/// The evidence of some requests.
+#[derive(Clone, Copy, Debug)]
+struct Evidence {
+    failures: Comparison,
+    attainment: Comparison,
+    agreement: Excess,
+}
+
+impl Evidence {
+    fn new(settings: &Settings) -> Self {
+        let (failures, attainment) = Default::default();
+        Self { failures, attainment, agreement: Excess::over(1.0 - settings.agreement) }
+    }
+
+    fn ended(&mut self, arm: Arm, ending: Ending) {
+        let (failed, missed) = (ending == Ending::Failed, ending != Ending::InTime);
+        match arm {
+            Arm::Stable => {
+                self.failures.stable(failed);
+                self.attainment.stable(missed);
+            }
+            Arm::Canary => {
+                self.failures.canary(failed);
+                self.attainment.canary(missed);
+            }
+        }
+    }
+
+    /// What the canary is worse in, if one evidence exceeds a limit.
+    fn worse(&self, log_limit: f64) -> Option<Measure> {
+        let logs = [
+            (Measure::Failures, self.failures.log()),
+            (Measure::Attainment, self.attainment.log()),
+            (Measure::Agreement, self.agreement.log()),
+        ];
+        logs.into_iter().find(|(_, log)| *log > log_limit).map(|(measure, _)| measure)
+    }
+}
+
+/// Measures that each group of requests is judged by.
+const MEASURES: f64 = 3.0;
+
+impl Rollout {
+    /// A roll-out that begins now. Times count from any moment that stays the same.
+    pub fn new(settings: Settings, now: Duration) -> Self {
+        Self {
+            settings,
+            began: now,
+            served: Turns::default(),
+            mirrored: Turns::default(),
+            all: Evidence::new(&settings),
+            tenants: BTreeMap::new(),
+            figures: Figures::default(),
+            verdict: None,
+        }
+    }
+
+    /// The version that the next request of a tenant gets.
+    pub fn route(&mut self, tenant: u16) -> Arm {
+        match self.verdict {
+            Some(Verdict::Promoted { .. }) => Arm::Canary,
+            Some(Verdict::RolledBack { .. }) => Arm::Stable,
+            None if self.served.take(tenant, self.settings.canary) => Arm::Canary,
+            None => Arm::Stable,
+        }
+    }
+
+    /// Whether the next request of a tenant that gets the stable version is run on the canary too: the same share as the canary
+    /// gets, so that its load at most doubles.
+    pub fn mirrors(&mut self, tenant: u16) -> bool {
+        self.settings.compare && self.verdict.is_none() && self.mirrored.take(tenant, self.settings.canary)
+    }
+
+    /// Takes up an event. Returns the verdict if this event led to it.
+    pub fn handle(&mut self, now: Duration, event: Event) -> Option<Verdict> {
+        if self.verdict.is_some() {
+            return None;
+        }
+        self.figures.elapsed = now.saturating_sub(self.began);
+        self.verdict = match event {
+            Event::Promote => Some(Verdict::Promoted { cause: Cause::Operator }),
+            Event::RollBack => Some(Verdict::RolledBack { cause: Cause::Operator }),
+            Event::Crashed => Some(Verdict::RolledBack { cause: Cause::Crashed }),
+            Event::Tick => self.judge(None),
+            Event::Ended { arm, tenant, ending } => {
+                self.figures.of_mut(arm).count(ending);
+                self.each(tenant, |evidence| evidence.ended(arm, ending));
+                self.judge(Some(tenant))
+            }
+            Event::Compared { tenant, agrees } => {
+                self.figures.compared += 1;
+                self.figures.disagreed += u64::from(!agrees);
+                self.each(tenant, |evidence| evidence.agreement.add(!agrees));
+                self.judge(Some(tenant))
+            }
+        };
+        self.verdict
+    }
+
+    /// Time of the next [`Event::Tick`] that may lead to a verdict. `None`: only other events may.
+    pub fn next_tick(&self) -> Option<Duration> {
+        (self.verdict.is_none() && self.has_samples()).then(|| self.began.saturating_add(self.settings.bake))
+    }
+
+    /// What is known so far.
+    pub fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// How it ended. `None`: it has not.
+    pub fn verdict(&self) -> Option<Verdict> {
+        self.verdict
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Goes on with other settings. What is known stays known.
+    pub fn change(&mut self, settings: Settings) {
+        self.settings = settings;
+    }
+
+    /// Requests or comparisons that a promotion lacks.
+    pub fn missing_samples(&self) -> u64 {
+        let missing = |count: u64| self.settings.samples.saturating_sub(count);
+        let compared = if self.settings.compare { missing(self.figures.compared) } else { 0 };
+        missing(self.figures.canary.requests).max(compared)
+    }
+
+    fn has_samples(&self) -> bool {
+        self.missing_samples() == 0
+    }
+
+    fn each(&mut self, tenant: u16, mut add: impl FnMut(&mut Evidence)) {
+        add(&mut self.all);
+        if self.settings.tenants > 1 {
+            add(self.tenants.entry(tenant).or_insert_with(|| Evidence::new(&self.settings)));
+        }
+    }
+
+    /// Judges all requests, and those of the tenant whose evidence changed. Half of the false alarms that are allowed are for all
+    /// requests together, the other half for the tenants.
+    fn judge(&self, tenant: Option<u16>) -> Option<Verdict> {
+        let limit = |groups: f64| (2.0 * MEASURES * groups / FALSE_ALARM).ln();
+        let of_tenant = || {
+            let tenant = tenant?;
+            let evidence = self.tenants.get(&tenant)?;
+            Some((evidence.worse(limit(f64::from(self.settings.tenants)))?, Some(tenant)))
+        };
+        let of_all = self.all.worse(limit(1.0)).map(|measure| (measure, None));
+        if let Some((measure, tenant)) = of_all.or_else(of_tenant) {
+            return Some(Verdict::RolledBack { cause: Cause::Worse { measure, tenant } });
+        }
+        let is_baked = self.figures.elapsed >= self.settings.bake && self.has_samples();
+        is_baked.then_some(Verdict::Promoted { cause: Cause::Baked })
+    }
+}
+
+#[cfg(test)]
+mod tests;

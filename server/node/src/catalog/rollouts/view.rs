@@ -1,0 +1,97 @@
+//! A roll-out as operators see it.
+
+use rollout::{Cause, Figures, Verdict};
+use serde::Serialize;
+
+use super::VersionRollout;
+use crate::catalog::version::Loaded;
+use crate::tenants::{RequestTenant, Tenants};
+use router_core::Tenant;
+
+/// Where a roll-out stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RolloutState {
+    /// Both versions get requests.
+    Baking,
+    /// The new version gets all requests.
+    Promoted,
+    /// The old version gets all requests.
+    RolledBack,
+}
+
+/// A version of a model, by number and content.
+#[derive(Clone, Debug, Serialize)]
+pub struct VersionView {
+    /// Its number.
+    pub version: u64,
+    /// SHA-256 of its files.
+    pub digest: String,
+}
+
+/// A roll-out.
+#[derive(Clone, Debug, Serialize)]
+pub struct RolloutView {
+    /// Name of the model.
+    pub model: String,
+    /// Where it stands.
+    pub state: RolloutState,
+    /// Why it ended.
+    pub cause: Option<String>,
+    /// The tenant whose requests were decisive.
+    pub tenant: Option<String>,
+    /// The version that served before.
+    pub stable: VersionView,
+    /// The new version.
+    pub canary: VersionView,
+    /// Share of the requests that the canary gets.
+    pub share: f64,
+    /// Least time before a promotion, in seconds.
+    pub bake_s: f64,
+    /// Requests or comparisons that a promotion lacks.
+    pub missing_samples: u64,
+    /// Whether outputs are compared.
+    pub compare: bool,
+    /// How requests ended.
+    pub figures: Figures,
+}
+
+impl VersionRollout {
+    pub(in crate::catalog) fn view(&self, tenants: &Tenants) -> RolloutView {
+        let core = self.core();
+        let verdict = core.verdict();
+        let mut figures = *core.figures();
+        if verdict.is_none() {
+            figures.elapsed = self.began.elapsed();
+        }
+        let tenant = match verdict.map(|verdict| verdict.cause()) {
+            Some(Cause::Worse { tenant, .. }) => tenant,
+            _ => None,
+        };
+        let name = |number| {
+            let tenant = RequestTenant { number: Tenant::new(number), is_other: false };
+            tenants.request_names().of(tenant).to_string()
+        };
+        RolloutView {
+            model: self.canary.name.clone(),
+            state: match verdict {
+                None => RolloutState::Baking,
+                Some(Verdict::Promoted { .. }) => RolloutState::Promoted,
+                Some(Verdict::RolledBack { .. }) => RolloutState::RolledBack,
+            },
+            cause: verdict.map(|verdict| verdict.cause().to_string()),
+            tenant: tenant.map(name),
+            stable: version(&self.stable),
+            canary: version(&self.canary),
+            share: core.settings().canary,
+            bake_s: core.settings().bake.as_secs_f64(),
+            missing_samples: core.missing_samples(),
+            compare: core.settings().compare,
+            figures,
+        }
+    }
+}
+
+fn version(loaded: &Loaded) -> VersionView {
+    VersionView { version: loaded.version, digest: loaded.hash.to_string() }
+}
