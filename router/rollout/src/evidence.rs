@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn load_that_makes_both_versions_late_at_times_is_no_evidence() {
+    fn load_that_makes_both_versions_late_at_times_raises_no_alarm() {
         let waves = |number: u32| if (number / 50).is_multiple_of(2) { 0.01 } else { 0.6 };
         let false_alarms = share(|seed| until_alarm(seed, waves, waves, 9, 1_000, 0.05).is_some());
         assert!(false_alarms <= 0.08, "{false_alarms}");
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_of_one_version_alone_are_no_evidence() {
+    fn outcomes_of_one_version_alone_say_nothing() {
         let mut comparison = Comparison::default();
         (0..1_000).for_each(|_| comparison.canary(true));
         assert_eq!(comparison.log(), 0.0);

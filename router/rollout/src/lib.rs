@@ -14,7 +14,7 @@ mod evidence;
 mod figures;
 mod machine;
 mod settings;
-mod turns;
+mod traffic_share;
 mod verdict;
 
 pub use figures::{Endings, Figures};

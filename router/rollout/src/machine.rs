@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::evidence::{Comparison, Excess};
 use crate::figures::Figures;
 use crate::settings::Settings;
-use crate::turns::Turns;
+use crate::traffic_share::TrafficShare;
 use crate::verdict::{Cause, Measure, Verdict};
 use crate::{Arm, Ending, FALSE_ALARM};
 
@@ -19,7 +19,7 @@ pub enum Event {
         arm: Arm,
         /// Whose it was.
         tenant: u16,
-        /// How.
+        /// How it ended.
         ending: Ending,
     },
     /// A request that the stable version answered was run on the canary too.
@@ -44,8 +44,8 @@ pub enum Event {
 pub struct Rollout {
     settings: Settings,
     began: Duration,
-    served: Turns,
-    mirrored: Turns,
+    served: TrafficShare,
+    mirrored: TrafficShare,
     all: Evidence,
     /// Evidence by tenant, if there are several.
     tenants: BTreeMap<u16, Evidence>,
@@ -92,7 +92,7 @@ impl Evidence {
     }
 }
 
-/// Measures that each group of requests is judged by.
+/// Measures by which the versions are compared in each group of requests.
 const MEASURES: f64 = 3.0;
 
 impl Rollout {
@@ -101,8 +101,8 @@ impl Rollout {
         Self {
             settings,
             began: now,
-            served: Turns::default(),
-            mirrored: Turns::default(),
+            served: TrafficShare::default(),
+            mirrored: TrafficShare::default(),
             all: Evidence::new(&settings),
             tenants: BTreeMap::new(),
             figures: Figures::default(),
@@ -136,17 +136,17 @@ impl Rollout {
             Event::Promote => Some(Verdict::Promoted { cause: Cause::Operator }),
             Event::RollBack => Some(Verdict::RolledBack { cause: Cause::Operator }),
             Event::Crashed => Some(Verdict::RolledBack { cause: Cause::Crashed }),
-            Event::Tick => self.judge(None),
+            Event::Tick => self.evaluate(None),
             Event::Ended { arm, tenant, ending } => {
                 self.figures.of_mut(arm).count(ending);
                 self.each(tenant, |evidence| evidence.ended(arm, ending));
-                self.judge(Some(tenant))
+                self.evaluate(Some(tenant))
             }
             Event::Compared { tenant, agrees } => {
                 self.figures.compared += 1;
                 self.figures.disagreed += u64::from(!agrees);
                 self.each(tenant, |evidence| evidence.agreement.add(!agrees));
-                self.judge(Some(tenant))
+                self.evaluate(Some(tenant))
             }
         };
         self.verdict
@@ -195,9 +195,9 @@ impl Rollout {
         }
     }
 
-    /// Judges all requests, and those of the tenant whose evidence changed. Half of the false alarms that are allowed are for all
+    /// Looks at all requests, and at those of the tenant whose evidence changed. Half of the false alarms that are allowed are for all
     /// requests together, the other half for the tenants.
-    fn judge(&self, tenant: Option<u16>) -> Option<Verdict> {
+    fn evaluate(&self, tenant: Option<u16>) -> Option<Verdict> {
         let limit = |groups: f64| (2.0 * MEASURES * groups / FALSE_ALARM).ln();
         let of_tenant = || {
             let tenant = tenant?;

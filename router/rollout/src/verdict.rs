@@ -10,12 +10,12 @@ use serde::Serialize;
 pub enum Verdict {
     /// It gets all requests from now on.
     Promoted {
-        /// Why.
+        /// The reason.
         cause: Cause,
     },
     /// It gets no more requests.
     RolledBack {
-        /// Why.
+        /// The reason.
         cause: Cause,
     },
 }
@@ -52,7 +52,7 @@ pub enum Measure {
 }
 
 impl Verdict {
-    /// Why.
+    /// The reason for it.
     pub fn cause(&self) -> Cause {
         match *self {
             Self::Promoted { cause } | Self::RolledBack { cause } => cause,

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
-use rand::rngs::ChaCha8Rng;
 use rand::SeedableRng as _;
+use rand::rngs::ChaCha8Rng;
 
 use super::*;
 

@@ -13,7 +13,7 @@ use super::VersionRollout;
 use crate::catalog::version::Loaded;
 use crate::reason::{Reason, Refusal};
 
-/// A request that a roll-out counts. Dropped before its end, it counts as not answered in time: its client has given up.
+/// A request that a roll-out counts. Dropped before its end, it counts as not answered in time, because its client did not wait for the end.
 pub struct Trial {
     rollout: Arc<VersionRollout>,
     arm: Arm,
@@ -94,7 +94,7 @@ impl Mirror {
         &self.rollout.canary
     }
 
-    /// Compares its answer with that of the stable version. A canary that has no time for the request is not judged by that.
+    /// Compares its answer with that of the stable version. A canary that has no time for the request says nothing by that.
     pub fn compare(self, stable: &Response, canary: Result<Response, Refusal>) {
         let agrees = match canary {
             Ok(canary) => agree(&stable.outputs, &canary.outputs).is_ok(),

@@ -1,4 +1,4 @@
-//! Whose turn it is: an even share of each tenant's requests, without randomness.
+//! An even share of each tenant's requests, without randomness.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ const SPREAD: f64 = 0.618_033_988_749_894_9;
 
 /// Takes a share of each tenant's requests.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Turns(BTreeMap<u16, f64>);
+pub(crate) struct TrafficShare(BTreeMap<u16, f64>);
 
-impl Turns {
+impl TrafficShare {
     /// Whether the next request of a tenant is one of the share.
     pub(crate) fn take(&mut self, tenant: u16, share: f64) -> bool {
         let credit = self.0.entry(tenant).or_insert_with(|| (f64::from(tenant) * SPREAD).fract());
@@ -29,9 +29,9 @@ mod tests {
 
     #[test]
     fn every_tenant_gets_its_share_evenly() {
-        let mut turns = Turns::default();
+        let mut split = TrafficShare::default();
         for tenant in 0..8 {
-            let taken: Vec<usize> = (0..1_000).filter(|_| turns.take(tenant, 0.1)).collect();
+            let taken: Vec<usize> = (0..1_000).filter(|_| split.take(tenant, 0.1)).collect();
             assert!((99..=100).contains(&taken.len()), "{}", taken.len());
             assert!(taken.windows(2).all(|pair| pair[1] - pair[0] <= 11));
         }
@@ -39,8 +39,8 @@ mod tests {
 
     #[test]
     fn tenants_do_not_begin_together() {
-        let mut turns = Turns::default();
-        let first = (0..200).filter(|&tenant| turns.take(tenant, 0.1)).count();
+        let mut split = TrafficShare::default();
+        let first = (0..200).filter(|&tenant| split.take(tenant, 0.1)).count();
         assert!((15..=25).contains(&first), "{first}");
     }
 }
