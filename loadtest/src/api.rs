@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue, TE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, TE};
 use http::{HeaderName, Method, Request, Uri};
 use oip::metadata::{ModelMetadata, ModelShapes, ServerMetadata};
 use oip::proto;
@@ -35,9 +35,12 @@ pub(crate) fn limits() -> Limits {
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
     authority: String,
+    scheme: &'static str,
     protocol: Protocol,
     tensors: Tensors,
     timeout: Duration,
+    /// Sent with every request.
+    authorization: Option<HeaderValue>,
 }
 
 /// Ignores all notifications.
@@ -50,8 +53,20 @@ impl Watch for Unwatched {
 
 impl Api {
     /// `timeout` is how long to wait for answers other than inference.
-    pub fn new(endpoint: &Endpoint, tensors: Tensors, timeout: Duration) -> Self {
-        Self { authority: endpoint.authority.clone(), protocol: endpoint.protocol, tensors, timeout }
+    pub fn new(
+        endpoint: &Endpoint,
+        tensors: Tensors,
+        timeout: Duration,
+        authorization: Option<HeaderValue>,
+    ) -> Self {
+        Self {
+            authority: endpoint.authority.clone(),
+            scheme: if endpoint.tls { "https" } else { "http" },
+            protocol: endpoint.protocol,
+            tensors,
+            timeout,
+            authorization,
+        }
     }
 
     /// Whether requests need an extension of the REST interface.
@@ -217,12 +232,15 @@ impl Api {
     fn rest(&self, method: Method, path: &str, body: Bytes) -> Result<Wire, String> {
         let uri = match self.protocol {
             Protocol::Http => path.parse::<Uri>(),
-            Protocol::Http2 | Protocol::Grpc => format!("http://{}{path}", self.authority).parse(),
+            Protocol::Http2 | Protocol::Grpc => format!("{}://{}{path}", self.scheme, self.authority).parse(),
         };
         let uri = uri.map_err(|error| format!("{path}: {error}"))?;
         let mut request = Request::builder().method(method).uri(uri).header(ACCEPT, "*/*");
         if self.protocol == Protocol::Http {
             request = request.header(HOST, &self.authority);
+        }
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
         }
         let request = request.body(()).map_err(|error| error.to_string())?;
         Ok(Wire { parts: request.into_parts().0, body })

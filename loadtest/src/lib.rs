@@ -43,7 +43,7 @@ pub use drive::Drive;
 pub use error::{LoadError, MissingShapes};
 pub use payload::{Payloads, Samples};
 pub use report::Report;
-pub use session::{Session, Settings};
+pub use session::{Credentials, Session, Settings};
 pub use target::{BadEndpoint, Endpoint, Protocol, Tensors};
 pub use timing::Timing;
 

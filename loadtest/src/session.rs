@@ -1,14 +1,13 @@
 //! A run: reads the server's metadata, sends from several threads, and collects their records.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender as Channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{io, thread};
 
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use oip::metadata::ModelMetadata;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
@@ -17,7 +16,7 @@ use workload::{Arrivals, Extent, Workload};
 use crate::api::{self, Api};
 use crate::clock::Clock;
 use crate::collector::{Collector, Live};
-use crate::connection::Connections;
+use crate::connection::{Connections, Dialer};
 use crate::drive::Drive;
 use crate::error::{LoadError, MissingShapes};
 use crate::outcome::Outcome;
@@ -39,11 +38,22 @@ const BINARY_EXTENSION: &str = "binary_tensor_data";
 /// Tasks that a sending thread runs before it polls its sockets and its alarm.
 const EVENT_INTERVAL: u32 = 16;
 
+/// How the client shows a server who it is, and knows the server.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    /// Value of the header `authorization` of every request.
+    pub authorization: Option<HeaderValue>,
+    /// What the client trusts. Needed for endpoints with TLS.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+}
+
 /// How a server is measured.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Address and protocol.
     pub endpoint: Endpoint,
+    /// Who the client is, and what it trusts.
+    pub credentials: Credentials,
     /// Encoding of tensors.
     pub tensors: Tensors,
     /// The server's names of models, where they differ from the workload's.
@@ -70,7 +80,7 @@ pub struct Settings {
 #[derive(Debug)]
 pub struct Session {
     settings: Settings,
-    address: SocketAddr,
+    dialer: Dialer,
     api: Api,
     server: String,
     plans: Vec<ModelPlan>,
@@ -88,16 +98,18 @@ impl Session {
             return Err(LoadError::option("--tensors", problem));
         }
         let address = settings.endpoint.resolve()?;
-        let api = Api::new(&settings.endpoint, settings.tensors, settings.timeout);
+        let dialer = Dialer::new(&settings.endpoint, address, settings.credentials.tls.clone())
+            .map_err(|problem| LoadError::option("--url", problem))?;
+        let authorization = settings.credentials.authorization.clone();
+        let api = Api::new(&settings.endpoint, settings.tensors, settings.timeout, authorization);
         let served_as = served_as(workload, &settings)?;
-        let mut session =
-            Self { address, api, server: String::new(), plans: Vec::new(), served_as, settings };
+        let mut session = Self { dialer, api, server: String::new(), plans: Vec::new(), served_as, settings };
         block_on(session.ask(workload))??;
         Ok(session)
     }
 
     async fn ask(&mut self, workload: &Workload) -> Result<(), LoadError> {
-        let connections = Connections::new(&self.settings.endpoint, self.address, 1);
+        let connections = Connections::new(self.settings.endpoint.protocol, self.dialer.clone(), 1);
         let server = self
             .api
             .server(&connections)
@@ -235,8 +247,8 @@ impl Session {
                 clock,
                 workload: offered.clone(),
                 drive: drive.clone(),
-                endpoint: self.settings.endpoint.clone(),
-                address: self.address,
+                protocol: self.settings.endpoint.protocol,
+                dialer: self.dialer.clone(),
                 connections: self.settings.connections.div_ceil(threads).max(1),
             };
             thread.start(channel.clone())?;
@@ -268,7 +280,7 @@ impl Session {
     /// The statistics of each model so far; none if the server has none, or does not answer in time.
     fn statistics(&self) -> Result<Vec<Option<Statistics>>, LoadError> {
         block_on(async {
-            let connections = Connections::new(&self.settings.endpoint, self.address, 1);
+            let connections = Connections::new(self.settings.endpoint.protocol, self.dialer.clone(), 1);
             let ask = async {
                 let mut all = Vec::new();
                 for name in &self.served_as {
@@ -314,8 +326,8 @@ struct Thread {
     clock: Clock,
     workload: Workload,
     drive: Drive,
-    endpoint: Endpoint,
-    address: SocketAddr,
+    protocol: Protocol,
+    dialer: Dialer,
     connections: u32,
 }
 
@@ -330,7 +342,7 @@ impl Thread {
     }
 
     fn send(self) -> io::Result<Spent> {
-        let connections = Connections::new(&self.endpoint, self.address, self.connections);
+        let connections = Connections::new(self.protocol, self.dialer.clone(), self.connections);
         let share = |(number, timed): (usize, Timed)| (number % self.threads == self.number).then_some(timed);
         let runtime = runtime()?;
         LocalSet::new().block_on(&runtime, async {

@@ -52,6 +52,8 @@ pub struct Endpoint {
     pub authority: String,
     /// How requests travel.
     pub protocol: Protocol,
+    /// Whether connections use TLS.
+    pub tls: bool,
 }
 
 /// An address is invalid.
@@ -65,16 +67,22 @@ pub struct BadEndpoint {
 impl FromStr for Endpoint {
     type Err = BadEndpoint;
 
-    /// `http://HOST:PORT`, `http2://HOST:PORT`, `grpc://HOST:PORT`; without a scheme `http`.
+    /// `http://HOST:PORT`, `http2://HOST:PORT`, `grpc://HOST:PORT`, with TLS `https://`, `https2://` and `grpcs://`; without a scheme
+    /// `http`.
     fn from_str(given: &str) -> Result<Self, BadEndpoint> {
         let wrong = |problem: &str| BadEndpoint { given: given.to_owned(), problem: problem.to_owned() };
         let (scheme, rest) = given.split_once("://").unwrap_or(("http", given));
-        let (protocol, port) = match scheme {
-            "http" => (Protocol::Http, 8000),
-            "http2" | "h2c" => (Protocol::Http2, 8000),
-            "grpc" => (Protocol::Grpc, 8001),
-            "https" | "grpcs" => return Err(wrong("expected http, http2 or grpc: TLS is not supported")),
-            _ => return Err(wrong("expected http://HOST:PORT, http2://HOST:PORT or grpc://HOST:PORT")),
+        let (protocol, port, tls) = match scheme {
+            "http" => (Protocol::Http, 8000, false),
+            "https" => (Protocol::Http, 8000, true),
+            "http2" | "h2c" => (Protocol::Http2, 8000, false),
+            "https2" => (Protocol::Http2, 8000, true),
+            "grpc" => (Protocol::Grpc, 8001, false),
+            "grpcs" => (Protocol::Grpc, 8001, true),
+            _ => {
+                let known = "http://HOST:PORT, http2://HOST:PORT or grpc://HOST:PORT, or with TLS https, https2 or grpcs";
+                return Err(wrong(&format!("expected {known}")));
+            }
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.is_empty() || authority.contains(['/', '?', '#', '@']) {
@@ -84,13 +92,19 @@ impl FromStr for Endpoint {
             port.parse::<u16>().is_ok() && (host.starts_with('[') || !host.contains(':'))
         });
         let authority = if has_port { authority.to_owned() } else { format!("{authority}:{port}") };
-        Ok(Self { authority, protocol })
+        Ok(Self { authority, protocol, tls })
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.protocol.as_str(), self.authority)
+        let scheme = match (self.protocol, self.tls) {
+            (Protocol::Http, true) => "https",
+            (Protocol::Http2, true) => "https2",
+            (Protocol::Grpc, true) => "grpcs",
+            (protocol, false) => protocol.as_str(),
+        };
+        write!(f, "{scheme}://{}", self.authority)
     }
 }
 
@@ -116,9 +130,10 @@ mod tests {
         assert_eq!(shown("127.0.0.1:9000").unwrap(), "http://127.0.0.1:9000");
         assert_eq!(shown("localhost").unwrap(), "http://localhost:8000");
         assert_eq!(shown("grpc://localhost").unwrap(), "grpc://localhost:8001");
+        assert_eq!(shown("grpcs://localhost").unwrap(), "grpcs://localhost:8001");
+        assert_eq!(shown("https2://a:1").unwrap(), "https2://a:1");
         assert_eq!(shown("h2c://[::1]:80/").unwrap(), "http2://[::1]:80");
         for (given, problem) in [
-            ("https://a", "TLS is not supported"),
             ("ftp://a", "expected http://HOST:PORT"),
             ("http://a/v2", "only a host and a port"),
             ("http://", "expected only a host and a port"),

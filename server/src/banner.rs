@@ -104,7 +104,7 @@ pub fn text(service: &Service, addresses: Addresses, schemes: Schemes, embedded:
     }
     text.push_str(&format!("\nlanes    {} on {}\n", service.node.lanes().len(), places(service)));
     text.push_str(&format!(
-        "HTTP     {}://{}/v2\ngRPC     {}\nmetrics  {}://{}/metrics\nadmin    {}://{}/v2\n",
+        "HTTP     {}://{}/v2\ngRPC     {}\nmetrics  {}://{}/metrics\nadmin    {}://{}/ (the dashboard, for a browser)\n",
         schemes.http,
         addresses.http,
         addresses.grpc,

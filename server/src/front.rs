@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::HeaderMap;
+use identity::Host;
 use node::activity::Activity;
 use node::metrics::FrontMetrics;
 use node::reason::{Reason, Refusal};
@@ -22,6 +23,7 @@ use crate::request_id::RequestIds;
 use crate::service::{Answered, RequestContext, Responses, Service, Streamed};
 use crate::shared_memory::SharedMemory;
 use crate::trace::{Trace, Traces};
+use crate::what_if::WhatIf;
 
 /// Server name in metadata.
 pub const SERVER_NAME: &str = "tessera";
@@ -66,8 +68,12 @@ pub struct Front {
     pub traces: Traces,
     /// Who is let in.
     pub gate: Gate,
+    /// Names of the paths that manage the server.
+    pub admin_host: Arc<Host>,
     /// What the server did lately.
     pub activity: Activity,
+    /// Simulations of what would be.
+    pub what_if: WhatIf,
     /// One permit for each page that may follow it.
     pub viewers: Arc<Semaphore>,
     leaving: AtomicBool,
@@ -110,13 +116,20 @@ impl Front {
             ids: RequestIds::default(),
             traces,
             gate,
+            admin_host: Arc::default(),
             activity: Activity::default(),
+            what_if: WhatIf::default(),
             viewers: Arc::new(Semaphore::new(VIEWERS)),
             leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             idle: Notify::new(),
         }
+    }
+
+    /// The same with names under which browsers may manage the server.
+    pub fn with_admin_names(self, names: impl IntoIterator<Item = String>) -> Self {
+        Self { admin_host: Arc::new(Host::new(names)), ..self }
     }
 
     /// The trace of a request to a model, if this request is one to trace.

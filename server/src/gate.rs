@@ -104,6 +104,13 @@ impl Gate {
         Self { authenticator: Some(authenticator), model_control, ..Self::default() }
     }
 
+    /// Whether requests that came in by a surface manage the server there because callers do not have to say who they are. Only
+    /// programs of this machine reach it, and pages in its browsers.
+    pub fn is_reached_by_browsers(&self, surface: Surface, access: Access) -> bool {
+        let manages = access.changes() || access == Access::View;
+        self.one_surface && surface == Surface::Inference && manages
+    }
+
     /// Lets a request in, or says what is missing. `None`: callers are not known.
     ///
     /// # Errors

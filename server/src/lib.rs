@@ -32,3 +32,4 @@ mod testing;
 pub mod timing_headers;
 pub mod trace;
 pub mod validate;
+pub mod what_if;

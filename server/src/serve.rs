@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
-use identity::{Host, Identity, Role};
+use identity::{Identity, Role};
 use metrics_exporter_prometheus::PrometheusHandle;
 use node::config::{Config, ConfigArgs, ConfigSource, TlsListener};
 use node::environment::Environment;
@@ -166,7 +166,7 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
     let reloads = Arc::new(Reloads::new(Arc::clone(&service), Arc::clone(&identity), client_tenant));
     let shared_memory = config.shared_memory();
     let front = Front::new(Arc::clone(&service), Arc::clone(&reloads), shared_memory, limits, traces, gate);
-    let front = Arc::new(front);
+    let front = Arc::new(front.with_admin_names(config.server.admin_names.iter().cloned()));
     let mut reloading = JoinSet::new();
     reloading.spawn(Arc::clone(&reloads).at_hangup(hangup));
     if config.server.watch_config {
@@ -336,8 +336,7 @@ fn listen(
         .telling_peers(tells_peers)
         .counting_slow_readers(front.metrics.refusals(Transport::Grpc, Reason::SlowReader));
     listeners.spawn(grpc.serve(Protocols::Http2, limits, answer, stop.clone()));
-    let host = Host::new(config.server.admin_names.iter().cloned());
-    let managing = HttpService::admin(Arc::clone(front), host);
+    let managing = HttpService::admin(Arc::clone(front), Arc::clone(&front.admin_host));
     let answer = listener::service(move |request| managing.clone().answer(request));
     let admin = admin.counting_slow_readers(front.metrics.refusals(Transport::Http, Reason::SlowReader));
     listeners.spawn(admin.serve(Protocols::Http, limits, answer, stop.clone()));
@@ -352,6 +351,7 @@ fn listen(
                 return metrics_endpoint::refused(&refusal);
             }
             if metrics_endpoint::reads(&request) {
+                metrics::process_read();
                 // A scrape shows the state of now. A router that does not answer at once shows that of the last upkeep.
                 let _ = tokio::time::timeout(metrics::UPKEEP, front.service.node.refresh_gauges()).await;
             }

@@ -120,6 +120,22 @@ def test_tritonclient_works_over_tls_with_a_key_and_not_without(secured: Secured
     assert sorted(changes) == sorted((path, "alice") for path in loads), changes
 
 
+def test_the_load_generator_measures_over_tls_with_a_key(secured: Secured) -> None:
+    http, grpc = secured.server.http_address, secured.server.grpc_address
+    for url in (f"https://{http}", f"https2://{http}", f"grpcs://{grpc}"):
+
+        def load(*options: str, key: str = secured.infer, url: str = url) -> subprocess.CompletedProcess[str]:
+            command = [os.environ["TESSERA_BIN"], "load", "--model", "calc", "--url", url, "--duration", "1s", "--warmup", "0s", "--json"]
+            return subprocess.run([*command, *options], capture_output=True, text=True, timeout=60, env={**os.environ, "TESSERA_KEY": key})
+
+        measured = load("--ca", str(secured.authority.ca))
+        report = json.loads(measured.stdout)
+        assert report["target"]["url"] == url and report["total"]["good"] > 0 and not report["total"]["failed"], measured
+        assert secured.infer not in measured.stdout
+        assert "the TLS handshake failed" in load().stderr, "the server's authority is not known"
+        assert "credentials" in load("--ca", str(secured.authority.ca), key="wrong").stderr
+
+
 def test_the_admin_listener_manages_and_the_inference_listener_does_not(secured: Secured) -> None:
     admin, http = secured.server.announced["admin"], secured.server.http_address
     assert secured.ask(admin, "/v2/lanes", secured.read)[0] == 200

@@ -5,6 +5,8 @@ No test waits for a time: each step waits, with a limit, for something that the 
 
 from __future__ import annotations
 
+import json
+import http.client
 import shutil
 import signal
 import time
@@ -175,3 +177,27 @@ def test_a_model_that_fails_to_load_makes_the_server_unready_while_others_serve(
         assert status == 404 and "broken" in body["error"]
         assert client.post("/v2/repository/models/broken/unload", {})[0] == 200
         assert server.is_ready()
+
+
+def test_a_page_of_another_site_cannot_manage_a_server_without_keys(tmp_path: Path) -> None:
+    """Its name may resolve to this machine (DNS rebinding), but the browser sends that name."""
+    echo(1_000).place(tmp_path, "calc")
+    with Tessera(tmp_path, '[server]\nadmin_names = ["tessera.example"]\n') as server:
+        server.wait_ready()
+
+        def ask(method: str, path: str, body: str | None = None, **headers: str) -> tuple[int, str]:
+            connection = http.client.HTTPConnection(server.http_address, timeout=20)
+            connection.request(method, path, body, {"host": server.http_address} | headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+        infer = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]})
+        unload = "/v2/repository/models/calc/unload"
+        for evil in ({"host": "evil.example"}, {"origin": "http://evil.example"}):
+            for method, path in (("GET", "/v2/lanes"), ("GET", "/v2/config"), ("POST", unload), ("POST", "/v2/logging")):
+                status, problem = ask(method, path, "{}" if method == "POST" else None, **evil)
+                assert status == 403 and "header" in problem, (method, path, evil, problem)
+            assert ask("POST", "/v2/models/calc/infer", infer, **evil)[0] == 200, "a proxy may name itself"
+            assert ask("GET", "/v2/health/ready", **evil)[0] == 200
+        assert ask("GET", "/v2/lanes", host="tessera.example")[0] == 200
+        assert ask("POST", unload, "{}")[0] == 200

@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("router-core", &["invariant"]),
     ("gpulet-core", &["invariant"]),
     ("lane-plan", &["gpulet-core", "router-core"]),
+    ("version-rollout", &[]),
     ("units", &[]),
     ("identity", &[]),
     ("telemetry", &[]),
@@ -23,7 +24,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("charts", &[]),
     (
         "sim",
-        &["charts", "device-sections", "gpulet-core", "invariant", "lane-plan", "router-core", "workload"],
+        &[
+            "charts",
+            "device-sections",
+            "gpulet-core",
+            "invariant",
+            "lane-plan",
+            "router-core",
+            "version-rollout",
+            "workload",
+        ],
     ),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("models", &["oip", "units"]),
@@ -36,6 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "node",
         &[
+            "version-rollout",
             "router",
             "router-core",
             "gpulet",
@@ -73,7 +84,23 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workload",
         ],
     ),
-    ("server", &["identity", "telemetry", "node", "cli", "router", "router-core", "gpulet", "models", "oip"]),
+    (
+        "server",
+        &[
+            "identity",
+            "telemetry",
+            "node",
+            "cli",
+            "router",
+            "router-core",
+            "gpulet",
+            "models",
+            "oip",
+            "sim",
+            "units",
+            "workload",
+        ],
+    ),
     ("e2e", &["oip", "router-core", "models", "gpulet", "router", "server"]),
 ];
 
@@ -83,6 +110,7 @@ const PURE: &[(&str, &str)] = &[
     ("router-core", "router/core"),
     ("gpulet-core", "gpulet/core"),
     ("lane-plan", "router/lanes"),
+    ("version-rollout", "router/rollout"),
     ("units", "models/units"),
     ("device-sections", "gpulet/sections"),
     ("workload", "loadtest/workload"),

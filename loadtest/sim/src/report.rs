@@ -99,7 +99,7 @@ pub struct RolloutFigures {
     /// When it ended. `None`: it has not.
     pub ended_s: Option<f64>,
     /// How requests of both versions ended.
-    pub figures: rollout::Figures,
+    pub figures: version_rollout::Figures,
 }
 
 /// Figures about devices partitioned into gpulets. A device counts as used while a gpulet is open on it. That includes

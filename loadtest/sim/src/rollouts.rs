@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rollout::{Arm, Cause, Ending, Event, MIRRORS, Rollout, Settings, Verdict};
 use router_core::{ModelId, Nanos, Outcome, Reason};
+use version_rollout::{Arm, Cause, Ending, Event, MIRRORS, Rollout, Settings, Verdict};
 use workload::{RolloutPlan, VersionDraws, Workload};
 
 use crate::inflight::{Part, Request};

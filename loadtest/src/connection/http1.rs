@@ -1,7 +1,6 @@
 //! HTTP/1.1: as many connections as requests are in flight.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -10,13 +9,13 @@ use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::sync::Semaphore;
 
-use super::{Body, Failure, Reply, Watch, Wire};
+use super::{Body, Dialer, Failure, Reply, Watch, Wire};
 
 type Sender = SendRequest<Full<Bytes>>;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    address: SocketAddr,
+    dialer: Dialer,
     /// One for each connection that may exist.
     permits: Semaphore,
     /// The last one used on top: it is the likeliest to be still open.
@@ -25,9 +24,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub fn new(address: SocketAddr, limit: u32) -> Self {
+    pub fn new(dialer: Dialer, limit: u32) -> Self {
         let permits = Semaphore::new(limit.max(1) as usize);
-        Self { address, permits, idle: RefCell::default(), opened: Cell::new(0) }
+        Self { dialer, permits, idle: RefCell::default(), opened: Cell::new(0) }
     }
 
     pub fn opened(&self) -> u64 {
@@ -76,7 +75,7 @@ impl Pool {
     }
 
     async fn open(&self) -> Result<Sender, Failure> {
-        let stream = super::connect(self.address).await?;
+        let stream = self.dialer.connect().await?;
         self.opened.set(self.opened.get() + 1);
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await

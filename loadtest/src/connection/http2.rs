@@ -1,8 +1,7 @@
-//! HTTP/2 without TLS, for REST and gRPC: many requests on a connection, another when the server takes no more on it.
+//! HTTP/2, for REST and gRPC: many requests on a connection, another when the server takes no more on it.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future as _, poll_fn};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -11,7 +10,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use tokio::sync::Notify;
 
-use super::{Body, Failure, Reply, Watch, Wire};
+use super::{Body, Dialer, Failure, Reply, Watch, Wire};
 
 /// Bytes of answers that may be under way on a stream before they are read: all of most answers.
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -24,7 +23,7 @@ const TRIES: u32 = 5;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
-    address: SocketAddr,
+    dialer: Dialer,
     limit: usize,
     connections: RefCell<Vec<Rc<Connection>>>,
     /// Connections that are being opened and will have free streams.
@@ -85,9 +84,9 @@ impl Drop for Opening<'_> {
 }
 
 impl Pool {
-    pub fn new(address: SocketAddr, limit: u32) -> Self {
+    pub fn new(dialer: Dialer, limit: u32) -> Self {
         Self {
-            address,
+            dialer,
             limit: limit.max(1) as usize,
             connections: RefCell::default(),
             opening: Cell::new(0),
@@ -148,7 +147,7 @@ impl Pool {
 
     async fn open(&self) -> Result<Rc<Connection>, Failure> {
         let _opening = Opening::new(self);
-        let stream = super::connect(self.address).await?;
+        let stream = self.dialer.connect().await?;
         self.opened.set(self.opened.get() + 1);
         let (sender, mut connection) = h2::client::Builder::new()
             .initial_max_send_streams(STREAMS_UNKNOWN)

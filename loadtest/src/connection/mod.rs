@@ -1,15 +1,16 @@
 //! Connections of one sending thread to the server.
 
+mod dialer;
 mod http1;
 mod http2;
-
-use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 
-use crate::target::{Endpoint, Protocol};
+use crate::target::Protocol;
+
+pub(crate) use dialer::Dialer;
 
 /// Bytes that an answer may have at most.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
@@ -98,10 +99,10 @@ pub(crate) enum Connections {
 
 impl Connections {
     /// At most `limit` of them, at least one.
-    pub fn new(endpoint: &Endpoint, address: SocketAddr, limit: u32) -> Self {
-        match endpoint.protocol {
-            Protocol::Http => Self::Http1(http1::Pool::new(address, limit)),
-            Protocol::Http2 | Protocol::Grpc => Self::Http2(http2::Pool::new(address, limit)),
+    pub fn new(protocol: Protocol, dialer: Dialer, limit: u32) -> Self {
+        match protocol {
+            Protocol::Http => Self::Http1(http1::Pool::new(dialer, limit)),
+            Protocol::Http2 | Protocol::Grpc => Self::Http2(http2::Pool::new(dialer, limit)),
         }
     }
 
@@ -120,12 +121,4 @@ impl Connections {
             Self::Http2(pool) => pool.opened(),
         }
     }
-}
-
-async fn connect(address: SocketAddr) -> Result<tokio::net::TcpStream, Failure> {
-    let stream = tokio::net::TcpStream::connect(address)
-        .await
-        .map_err(|error| Failure::Connect(format!("{address}: {error}")))?;
-    stream.set_nodelay(true).map_err(|error| Failure::Connect(error.to_string()))?;
-    Ok(stream)
 }

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use loadtest::report::{Figures, Latency};
-use loadtest::{Drive, LoadError, Payloads, Protocol, Report, Session, Settings, Tensors};
+use loadtest::{Credentials, Drive, LoadError, Payloads, Protocol, Report, Session, Settings, Tensors};
 use workload::{Extent, Stages, Workload};
 
 use crate::server::Server;
@@ -36,6 +36,7 @@ pub fn workload(text: &str) -> Workload {
 pub fn settings(server: &Server) -> Settings {
     Settings {
         endpoint: server.endpoint(),
+        credentials: Credentials::default(),
         tensors: Tensors::Binary,
         names: BTreeMap::new(),
         payloads: Payloads::default(),

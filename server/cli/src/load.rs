@@ -111,8 +111,21 @@ fn with_command(error: LoadError, environment: &Environment) -> anyhow::Error {
 
 /// The command line, to repeat the run.
 fn command(environment: &Environment) -> String {
-    let words = environment.command_line.iter().skip(1).map(|word| shell_word(word));
+    let words = without_key(environment.command_line.iter().skip(1).map(String::as_str));
+    let words = words.iter().map(|word| shell_word(word));
     std::iter::once("tessera".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// A key does not belong in a report: it is read from the environment when the run is repeated.
+fn without_key<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let (mut kept, mut is_key) = (Vec::new(), false);
+    for word in words {
+        if !is_key && word != "--key" && !word.starts_with("--key=") {
+            kept.push(word);
+        }
+        is_key = word == "--key";
+    }
+    kept
 }
 
 fn compare_files(
@@ -132,4 +145,16 @@ fn compare_files(
         output::write(comparison.text(environment.stdout_is_coloured).as_bytes());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_in_reports_have_no_key() {
+        for words in [["load", "--key", "s3cret", "a.toml"].as_slice(), &["load", "--key=s3cret", "a.toml"]] {
+            assert_eq!(without_key(words.iter().copied()), ["load", "a.toml"]);
+        }
+    }
 }

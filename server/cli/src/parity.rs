@@ -102,7 +102,7 @@ fn endpoint(child: &Child, wire: Wire) -> Endpoint {
         Wire::Http2 => (&child.http, Protocol::Http2),
         Wire::Grpc => (&child.grpc, Protocol::Grpc),
     };
-    Endpoint { authority: authority.clone(), protocol }
+    Endpoint { authority: authority.clone(), protocol, tls: false }
 }
 
 /// The router with the server's configuration.

@@ -41,6 +41,22 @@ pub struct CredentialArgs {
     pub ca: Option<PathBuf>,
 }
 
+impl CredentialArgs {
+    /// Value of the header `authorization`, if there is a key.
+    pub fn authorization(&self) -> anyhow::Result<Option<HeaderValue>> {
+        let Some(key) = &self.key else { return Ok(None) };
+        let mut value = HeaderValue::try_from(format!("Bearer {key}"))
+            .context("--key: expected visible ASCII characters, as `tessera key new` prints")?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+
+    /// What the client trusts.
+    pub fn tls(&self) -> anyhow::Result<Arc<rustls::ClientConfig>> {
+        identity::client_tls(self.ca.as_deref()).map_err(|problem| anyhow::anyhow!("--ca: {problem}"))
+    }
+}
+
 /// A server to call.
 #[derive(Debug)]
 pub struct Server {
@@ -61,17 +77,10 @@ impl Server {
             ["http", "https"].contains(&scheme),
             "`{address}`: expected HOST:PORT, http://HOST:PORT or https://HOST:PORT"
         );
-        let tls = (scheme == "https").then(|| identity::client_tls(credentials.ca.as_deref()));
-        let authorization = credentials.key.as_ref().map(|key| {
-            let mut value = HeaderValue::try_from(format!("Bearer {key}"))
-                .context("--key: expected visible ASCII characters, as `tessera key new` prints")?;
-            value.set_sensitive(true);
-            anyhow::Ok(value)
-        });
         Ok(Self {
             authority: rest.trim_end_matches('/').to_owned(),
-            authorization: authorization.transpose()?,
-            tls: tls.transpose().map_err(|problem| anyhow::anyhow!("--ca: {problem}"))?,
+            authorization: credentials.authorization()?,
+            tls: (scheme == "https").then(|| credentials.tls()).transpose()?,
         })
     }
 

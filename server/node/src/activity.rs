@@ -14,7 +14,7 @@ use router_core::{Nanos, Snapshot};
 use serde::Serialize;
 use tokio::sync::watch;
 
-pub use counts::{Ended, Recent};
+pub use counts::{Ended, PERIOD_SECONDS, Recent};
 pub use view::{ActivityView, ModelActivity};
 
 use crate::catalog::{Catalog, Loaded};
@@ -37,6 +37,19 @@ pub struct Second {
     pub ended: Ended,
     /// Requests that wait.
     pub queued: u64,
+}
+
+/// What one version did in the last hour.
+#[derive(Clone, Debug)]
+pub struct ModelHour {
+    /// Name of the model.
+    pub name: String,
+    /// Its version.
+    pub version: u64,
+    /// Requests that ended, by [`PERIOD_SECONDS`], oldest first.
+    pub periods: Vec<u64>,
+    /// Part of them that was answered in time. `None` if none ended.
+    pub attainment: Option<f64>,
 }
 
 /// The memory.
@@ -126,6 +139,17 @@ impl Activity {
     /// The last hour, oldest first.
     pub fn timeline(&self) -> Vec<Second> {
         self.state().timeline.iter().copied().collect()
+    }
+
+    /// What each version did in the last hour. Versions that were unloaded are not among them.
+    pub fn hours(&self) -> Vec<ModelHour> {
+        let hour = |((name, version), track): (&(String, u64), &Track)| ModelHour {
+            name: name.clone(),
+            version: *version,
+            periods: track.recent.periods().map(Ended::all).collect(),
+            attainment: track.recent.last_minutes(60).attainment(),
+        };
+        self.state().tracks.iter().map(hour).collect()
     }
 
     /// Tells of each look.

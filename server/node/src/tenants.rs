@@ -295,7 +295,7 @@ mod tests {
         let message = tenants.prepare(&config(&many("b"))).err().unwrap();
         assert_eq!(
             message,
-            "tenants: 1201 different ones since the start: expected at most 1024, or a restart"
+            "tenants: 1201 different ones since the start: expected at most 1023, or a restart"
         );
     }
 

@@ -54,6 +54,7 @@ const ASSETS: &[Asset] = assets![
     "requests.js": "text/javascript",
     "server.js": "text/javascript",
     "timeline.js": "text/javascript",
+    "what_if.js": "text/javascript",
 ];
 
 pub async fn page() -> Result<Response, Refused> {

@@ -25,6 +25,7 @@ mod shared_memory;
 mod statistics;
 #[cfg(test)]
 mod tests;
+mod what_if;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,9 +70,9 @@ impl HttpService {
     }
 
     /// The admin listener, which answers to these names.
-    pub fn admin(front: Arc<Front>, host: Host) -> Self {
+    pub fn admin(front: Arc<Front>, host: Arc<Host>) -> Self {
         let router = routes::router(Arc::clone(&front), Surface::Admin);
-        Self { front, router, admin: Some(Arc::new(host)) }
+        Self { front, router, admin: Some(host) }
     }
 
     /// Lets an inference request in, and says whose it is.

@@ -8,11 +8,12 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use http::Method;
+use node::reason::{Reason, Refusal};
 
 use super::response::Refused;
 use super::{
     config, dashboard, explain, generate, health, lanes, metadata, partition, repository, rollout, settings,
-    shapes, shared_memory, statistics,
+    shapes, shared_memory, statistics, what_if,
 };
 use super::{method_not_allowed, unknown_path};
 use crate::audit;
@@ -51,6 +52,10 @@ async fn guard(
     next: Next,
 ) -> Result<Response, Refused> {
     let access = access(matched.as_str(), request.method());
+    if front.gate.is_reached_by_browsers(surface, access) {
+        let checked = front.admin_host.check(request.uri(), request.headers());
+        checked.map_err(|denied| Refusal::new(Reason::HostRefused, denied.to_string()))?;
+    }
     let certificate = request.extensions().get::<CertificateCaller>();
     let caller = front.gate.admit(surface, access, request.headers(), certificate)?;
     if access.changes() {
@@ -129,6 +134,9 @@ routes! {
     get View "/v2/activity/events" => dashboard::events, "The same each second, as sent events.";
     get View "/v2/activity/timeline" => dashboard::timeline,
         "Requests that ended in time, late and without an answer, and those that waited, by second, over the last hour.";
+    post View "/v2/what-if" => what_if::ask,
+        "The traffic of the last hour through the simulator, as it was and with something changed: `{\"load\": 1.5, \"lanes\": 3, \"policy\": \"triton\", \
+         \"objectives\": {\"resnet50\": \"40ms\"}}`, each optional. Changes nothing; one at a time.";
     get View "/v2/explain" => explain::list,
         "The last requests, newest first. Query: `model`, `outcome` (`in_time`, `late`, `refused`, `failed`, `cancelled`), `reason`, `limit`.";
     get View "/v2/explain/{id}" => explain::one,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use identity::{
-    Alpn, ClientCertificates, Host, Identity, NewKey, Role, Settings, TlsFiles, TokenSettings, new_key,
+    Alpn, ClientCertificates, Identity, NewKey, Role, Settings, TlsFiles, TokenSettings, new_key,
 };
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey};
@@ -122,7 +122,7 @@ impl Server {
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut addresses = Vec::new();
         let rest = HttpService::new(Arc::clone(&front));
-        let admin = HttpService::admin(Arc::clone(&front), Host::default());
+        let admin = HttpService::admin(Arc::clone(&front), Arc::default());
         for service in [rest, admin] {
             let listener = Listener::bind("test", here).await.unwrap().with_tls(identity.tls.clone());
             addresses.push(listener.address);

@@ -165,7 +165,7 @@ impl Server {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint { authority: self.address.to_string(), protocol: self.shared.protocol }
+        Endpoint { authority: self.address.to_string(), protocol: self.shared.protocol, tls: false }
     }
 
     /// Forgets what it was asked so far; says how many connections there were.

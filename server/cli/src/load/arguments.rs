@@ -8,6 +8,8 @@ use loadtest::Endpoint;
 use models::TimeSpan;
 use workload::Stage;
 
+use crate::rest::CredentialArgs;
+
 /// Options of `load`.
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -19,7 +21,7 @@ pub struct LoadArgs {
     /// --model.
     #[arg(value_name = "WORKLOAD.toml", required_unless_present = "model")]
     pub workload: Option<PathBuf>,
-    /// Address of the server: http://HOST:PORT, http2://HOST:PORT or grpc://HOST:PORT.
+    /// Address of the server: http://HOST:PORT, http2://HOST:PORT or grpc://HOST:PORT; with TLS https, https2 or grpcs.
     #[arg(long, short, value_name = "URL", default_value = "http://127.0.0.1:8000")]
     pub url: Endpoint,
 
@@ -130,6 +132,8 @@ pub struct ClientArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 1e-3, help_heading = "What is sent")]
     pub tolerance: f64,
 
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
     /// Maximum number of connections. HTTP/1.1 needs one for each request in flight. HTTP/2 and gRPC open another one when
     /// the server takes no more requests on the open ones.
     #[arg(long, value_name = "NUMBER", default_value_t = 1_024, value_parser = clap::value_parser!(u32).range(1..=60_000), help_heading = "This client")]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use loadtest::{Drive, Endpoint, Payloads, Samples, Settings, Tensors};
+use loadtest::{Credentials, Drive, Endpoint, Payloads, Samples, Settings, Tensors};
 use models::TimeSpan;
 use node::files::read_text;
 use workload::{Extent, Stages, Workload};
@@ -104,6 +104,10 @@ pub fn settings(arguments: &ClientArgs, endpoint: &Endpoint) -> anyhow::Result<S
     anyhow::ensure!(!arguments.timeout.0.is_zero(), "--timeout: expected more than 0s");
     Ok(Settings {
         endpoint: endpoint.clone(),
+        credentials: Credentials {
+            authorization: arguments.credentials.authorization()?,
+            tls: endpoint.tls.then(|| arguments.credentials.tls()).transpose()?,
+        },
         tensors: match arguments.tensors {
             Encoding::Binary => Tensors::Binary,
             Encoding::Json => Tensors::Json,

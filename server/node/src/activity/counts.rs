@@ -7,7 +7,7 @@ use serde::Serialize;
 /// Seconds that are kept one by one.
 const SECONDS: usize = 60;
 /// Seconds in a period of the longer memory.
-const PERIOD: u64 = 10;
+pub const PERIOD_SECONDS: u64 = 10;
 /// Periods that are kept: an hour.
 const PERIODS: usize = 360;
 
@@ -59,7 +59,7 @@ impl Recent {
             self.seconds.pop_front();
         }
         self.seconds.push_back(ended);
-        if self.second.is_multiple_of(PERIOD) {
+        if self.second.is_multiple_of(PERIOD_SECONDS) {
             if self.periods.len() >= PERIODS {
                 self.periods.pop_front();
             }
@@ -78,8 +78,13 @@ impl Recent {
 
     /// What ended in the last minutes, at most 60, to ten seconds.
     pub fn last_minutes(&self, minutes: usize) -> Ended {
-        let periods = minutes.saturating_mul(60 / PERIOD as usize);
+        let periods = minutes.saturating_mul(60 / PERIOD_SECONDS as usize);
         self.periods.iter().rev().take(periods).copied().fold(Ended::default(), Ended::and)
+    }
+
+    /// What ended in each period of the last hour, oldest first. The last one is not complete.
+    pub fn periods(&self) -> impl Iterator<Item = Ended> {
+        self.periods.iter().copied()
     }
 
     /// How many of the last seconds are known, at most this many.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use router_core::{ModelId, ModelSnapshot, Tenant};
 use serde::Serialize;
+use version_rollout::Arm;
 
 use super::{Second, Seen, State};
 use crate::catalog::Loaded;
@@ -40,6 +41,9 @@ pub struct ModelActivity {
     pub name: String,
     /// Its version.
     pub version: u64,
+    /// Its part in a roll-out, if one is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Arm>,
     /// Batching policy.
     pub policy: &'static str,
     /// Requests that ended.
@@ -111,8 +115,11 @@ pub(super) fn of(state: &State, seen: &Seen, node: &Node) -> ActivityView {
     let Seen { snapshot, models, lanes, .. } = seen;
     let known: HashMap<ModelId, &ModelSnapshot> =
         snapshot.models.iter().map(|model| (model.model, model)).collect();
-    let mut rows: Vec<ModelActivity> =
-        models.iter().filter_map(|loaded| model(state, loaded, known.get(&loaded.id)?)).collect();
+    let row = |loaded: &Arc<Loaded>| {
+        let rollout = node.catalog().rollout_part(loaded);
+        Some(ModelActivity { rollout, ..model(state, loaded, known.get(&loaded.id)?)? })
+    };
+    let mut rows: Vec<ModelActivity> = models.iter().filter_map(row).collect();
     rows.sort_by(|a, b| {
         let (one, other) = (a.order(), b.order());
         one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1)).then_with(|| a.name.cmp(&b.name))
@@ -150,6 +157,7 @@ fn model(state: &State, loaded: &Arc<Loaded>, known: &ModelSnapshot) -> Option<M
     Some(ModelActivity {
         name: loaded.name.clone(),
         version: loaded.version,
+        rollout: None,
         policy: known.policy,
         rate: lately.all() as f64 / seconds,
         unanswered: f64::from(lately.unanswered) / seconds,

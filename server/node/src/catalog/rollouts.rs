@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use models::{ContentHash, RolloutSettings};
-use rollout::{Event, MIRRORS, Rollout, Settings, Verdict};
 use tokio::sync::{Notify, Semaphore};
+use version_rollout::{Arm, Event, MIRRORS, Rollout, Settings, Verdict};
 
 use super::version::Loaded;
 use super::{Catalog, Model};
@@ -176,6 +176,18 @@ impl Catalog {
             compare: settings.compare.unwrap_or(false),
             agreement: settings.agreement.map_or(DEFAULT_AGREEMENT, |share| share.get()),
             tenants: u16::try_from(tenants).unwrap_or(u16::MAX).max(1),
+        }
+    }
+
+    /// The part of a version in a roll-out that is under way.
+    pub fn rollout_part(&self, loaded: &Arc<Loaded>) -> Option<Arm> {
+        let model = self.models.get(&loaded.name)?;
+        let active = model.rollouts.active.load();
+        let active = active.as_ref()?;
+        match loaded {
+            loaded if Arc::ptr_eq(loaded, &active.canary) => Some(Arm::Canary),
+            loaded if Arc::ptr_eq(loaded, &active.stable) => Some(Arm::Stable),
+            _ => None,
         }
     }
 

@@ -182,6 +182,12 @@ impl Statistics {
         }
     }
 
+    /// Mean rows of the requests that were answered; 1 without any.
+    pub fn mean_rows(&self) -> f64 {
+        let counts = self.counts();
+        if counts.answered == 0 { 1.0 } else { counts.rows as f64 / counts.answered as f64 }
+    }
+
     /// Number and mean time of batches, by rows.
     pub fn batch_times(&self) -> Vec<(u32, u64, Duration)> {
         let mean = |(rows, sum): (u32, BatchSum)| {

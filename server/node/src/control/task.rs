@@ -9,6 +9,7 @@ use gpulet_core::control::{
 };
 use gpulet_core::id::ProposalId;
 use gpulet_core::plan::{Gpulet, Plan, Slot};
+use gpulet_core::problem::Problem;
 use gpulet_core::rollout::{self, GpuletId, Outcome};
 use router_core::Snapshot;
 use tokio::sync::{mpsc, oneshot};
@@ -23,7 +24,7 @@ use super::terms::Terms;
 use super::view::{self, View};
 use crate::catalog::{Catalog, Loaded, ModelsHeld};
 use crate::config::Partition;
-use crate::metrics::{InterferenceMetrics, device_up};
+use crate::metrics::{InterferenceMetrics, device_up, plan_ended, plan_in_force, plans_begin};
 use crate::reason::Refusal;
 
 /// Most gpulets, and models, that a log line lists.
@@ -58,6 +59,7 @@ impl Task {
         runner: EffectRunner,
         controller: Controller,
     ) -> Self {
+        plans_begin();
         for device in &terms.terms().devices {
             device_up(&device.name, true);
         }
@@ -139,9 +141,24 @@ impl Task {
         let look = LoadReport { models: looked.collect(), ran: self.ran(&models) };
         let question = self.process(Event::Load(look));
         self.interference.tell(&self.controller.interference());
+        self.show_plan(&models);
         if let Some(question) = question {
             self.plan(question).await;
         }
+    }
+
+    fn show_plan(&self, models: &[Arc<Loaded>]) {
+        let (rollout, latest) = (self.controller.rollout(), self.controller.latest());
+        let devices = self.controller.problem().map(Problem::devices).unwrap_or_default();
+        let mut gpulets: BTreeMap<&str, usize> =
+            devices.iter().map(|device| (device.name.as_str(), 0)).collect();
+        for (_, gpulet) in rollout.active() {
+            *gpulets.entry(gpulet.device.as_str()).or_default() += 1;
+        }
+        let planned = models
+            .iter()
+            .filter_map(|loaded| Some((loaded.name.as_str(), latest.model(&loaded.name)?.target)));
+        plan_in_force(&gpulets, &planned.collect::<Vec<_>>(), latest.share());
     }
 
     /// Totals of the batches that active gpulets have run.
@@ -275,13 +292,17 @@ impl Task {
     fn ended(&self, proposal: ProposalId, outcome: &Outcome) {
         match outcome {
             Outcome::Done | Outcome::Unchanged | Outcome::Superseded => {
+                plan_ended(true);
                 let (gpulets, reasons) = self.layout_in_words();
                 tracing::info!(%proposal, ?outcome, ?gpulets, ?reasons, "plan in force");
             }
             Outcome::Refused { .. }
             | Outcome::Failed { .. }
             | Outcome::RolledBack { .. }
-            | Outcome::Stopped { .. } => tracing::warn!(%proposal, ?outcome, "plan not in force"),
+            | Outcome::Stopped { .. } => {
+                plan_ended(false);
+                tracing::warn!(%proposal, ?outcome, "plan not in force");
+            }
         }
     }
 }

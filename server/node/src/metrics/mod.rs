@@ -11,6 +11,8 @@ mod machine;
 mod model;
 mod model_source;
 pub mod names;
+mod partition;
+mod process;
 mod rollout;
 mod telemetry;
 mod tenant;
@@ -33,6 +35,8 @@ pub use interference::InterferenceMetrics;
 pub use machine::MachineMetrics;
 pub use model::{LaneMetrics, ModelLabels, ModelMetrics};
 pub use model_source::{repository_listed, repository_refresh_failed};
+pub use partition::{plan_ended, plan_in_force, plans_begin};
+pub use process::process_read;
 pub use rollout::{rollout_began, rollout_decided, rollout_ended};
 pub use telemetry::telemetry_sent;
 pub use tenant::TenantMetrics;
@@ -69,7 +73,7 @@ pub fn install(triton_names: bool) -> anyhow::Result<PrometheusHandle> {
 /// Adds every help text to the current recorder.
 pub fn describe(triton_names: bool) {
     let triton: &[Metric] = if triton_names { names::TRITON } else { &[] };
-    for metric in names::TESSERA.iter().chain(triton) {
+    for metric in names::TESSERA.iter().chain(names::PROCESS).chain(triton) {
         match metric.metric_type {
             MetricType::Counter => metrics::describe_counter!(metric.name, metric.help),
             MetricType::Gauge | MetricType::Time => metrics::describe_gauge!(metric.name, metric.help),
@@ -134,6 +138,9 @@ mod tests {
             repository_listed(UNIX_EPOCH);
             configuration_started();
             rollout_began("m");
+            process_read();
+            plans_begin();
+            plan_in_force(&BTreeMap::from([("gpu-0", 2)]), &[("m", 5.0)], 1.0);
             telemetry_sent(&::telemetry::Statistics::default());
             metrics::counter!(names::ACCESS_LOG_LOST.name).increment(1);
             metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => "cached").increment(1);
@@ -226,7 +233,7 @@ mod tests {
     #[test]
     fn each_metric_is_recorded_with_the_labels_that_it_declares() {
         let shape = shape(&rendered(true));
-        for metric in names::TESSERA.iter().chain(names::TRITON) {
+        for metric in names::TESSERA.iter().chain(names::PROCESS).chain(names::TRITON) {
             let sample = match metric.metric_type {
                 MetricType::Seconds | MetricType::Rows => format!("{}_count", metric.name),
                 MetricType::Counter | MetricType::Gauge | MetricType::Time => metric.name.to_owned(),

@@ -123,6 +123,12 @@ metrics! {
         ROLLOUT_PROMOTIONS: Counter, "tessera_rollout_promotions_total", [MODEL], "New versions that got all requests at the end of a roll-out.";
         ROLLOUT_ROLLBACKS: Counter, "tessera_rollout_rollbacks_total", [MODEL],
             "New versions that were taken out of service by a roll-out.";
+        GPULETS: Gauge, "tessera_gpulets", [DEVICE], "Gpulets in force on a device, with `partition.live`.";
+        PLANNED_RATE: Gauge, "tessera_planned_rows_per_second", [MODEL], "Rows a second that gpulets are planned for, with `partition.live`.";
+        PLANNED_SHARE: Gauge, "tessera_planned_share", [],
+            "Share of the planned rates that the last plan serves: below 1 if the devices are too small.";
+        PLANS: Counter, "tessera_plans_total", [], "Plans of gpulets that came into force.";
+        PLAN_FAILURES: Counter, "tessera_plan_failures_total", [], "Plans of gpulets that did not come into force.";
         REPOSITORY_LISTED: Time, "tessera_repository_listed_seconds", [],
             "When a repository at a URL listed the models that are served.";
         REPOSITORY_REFRESH_FAILURES: Counter, "tessera_repository_refresh_failures_total", [],
@@ -194,6 +200,20 @@ metrics! {
         IN_FLIGHT: Gauge, "tessera_requests_in_flight", [], "Requests that are being answered now.";
         BODY_BYTES: Gauge, "tessera_body_bytes", [],
             "Bytes held for request bodies, and for large answers that clients have not read yet.";
+    }
+}
+
+metrics! {
+    /// Metrics of the process, with the names that Prometheus' client libraries use.
+    PROCESS {
+        PROCESS_CPU: Counter, "process_cpu_seconds_total", [], "Processor time of the process, in seconds.";
+        PROCESS_START: Time, "process_start_time_seconds", [], "When the process started.";
+        PROCESS_MEMORY: Gauge, "process_resident_memory_bytes", [], "Memory of the process that is in RAM, in bytes.";
+        PROCESS_VIRTUAL: Gauge, "process_virtual_memory_bytes", [], "Address space of the process, in bytes.";
+        PROCESS_VIRTUAL_MAX: Gauge, "process_virtual_memory_max_bytes", [], "Limit of the address space, in bytes.";
+        PROCESS_FILES: Gauge, "process_open_fds", [], "Open files and connections.";
+        PROCESS_FILES_MAX: Gauge, "process_max_fds", [], "Limit of open files and connections.";
+        PROCESS_THREADS: Gauge, "process_threads", [], "Threads of the process.";
     }
 }
 

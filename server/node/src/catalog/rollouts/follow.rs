@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
-use rollout::{Event, Verdict};
+use version_rollout::{Event, Verdict};
 
 use super::VersionRollout;
 use crate::catalog::version::Loaded;

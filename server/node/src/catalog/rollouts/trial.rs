@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use models::agree;
 use models::engine::Response;
-use rollout::{Arm, Ending, Event};
 use router_core::Tenant;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use version_rollout::{Arm, Ending, Event};
 
 use super::VersionRollout;
 use crate::catalog::version::Loaded;

@@ -1,7 +1,7 @@
 //! A roll-out as operators see it.
 
-use rollout::{Cause, Figures, Verdict};
 use serde::Serialize;
+use version_rollout::{Cause, Figures, Verdict};
 
 use super::VersionRollout;
 use crate::catalog::version::Loaded;

@@ -5,6 +5,8 @@ import { call } from "./server.js";
 const ACTIONS = {
   load: { path: (model) => `/v2/repository/models/${encodeURIComponent(model)}/load`, text: (model) => `Load or reload model ${model}. The old version serves until the new one is ready.`, needsModel: true },
   unload: { path: (model) => `/v2/repository/models/${encodeURIComponent(model)}/unload`, text: (model) => `Unload model ${model}. Its clients get errors from then on.`, needsModel: true },
+  promote: { path: (model) => `/v2/models/${encodeURIComponent(model)}/rollout/promote`, text: (model) => `Promote the canary of ${model}: it gets all requests now, before its bake time is over.`, needsModel: true },
+  rollback: { path: (model) => `/v2/models/${encodeURIComponent(model)}/rollout/rollback`, text: (model) => `Roll back the canary of ${model}: the version before it gets all requests.`, needsModel: true },
   freeze: { path: () => "/v2/partition/freeze", text: () => "Freeze the gpulets: they do not follow the load until they are thawed." },
   thaw: { path: () => "/v2/partition/thaw", text: () => "Thaw the gpulets: they follow the load again. An operator plan ends." },
 };

@@ -6,6 +6,7 @@ import { batches, models, summary, tenants } from "./now.js";
 import * as requests from "./requests.js";
 import { call, follow } from "./server.js";
 import * as timeline from "./timeline.js";
+import * as whatIf from "./what_if.js";
 
 const RETRY_MS = 2000, SLOW_MS = 3000;
 let partition = null, looks = 0;
@@ -16,6 +17,7 @@ function show(view) {
   batches(view);
   tenants(view);
   devices(view, partition);
+  whatIf.lanes(view.lanes.length);
   if (view.second) timeline.add(view.second);
   timeline.draw(partition);
   looks += 1;
@@ -59,6 +61,7 @@ async function slowly() {
   }
 }
 
+whatIf.listen();
 actions.listen(() => requests.latest().catch(() => {}));
 for (const id of ["of-model", "of-outcome"]) byId(id).addEventListener("change", () => requests.latest().catch(() => {}));
 byId("span").addEventListener("change", () => timeline.draw(partition));

@@ -14,6 +14,7 @@ export function summary(view) {
 
 export function models(view) {
   byId("models").replaceChildren(...view.models.map(row));
+  byId("rollout-actions").hidden = !view.models.some((model) => model.rollout);
   const names = [...new Set(view.models.map((model) => model.name))].sort();
   options(byId("of-model"), names);
   byId("known-models").replaceChildren(...names.map((name) => element("option", { value: name })));
@@ -35,7 +36,7 @@ function row(model) {
   const p99 = used === null ? [of] : [bar(used, used > 1 ? "bad" : used > 0.9 ? "late" : "", of), " ", of];
   return element(
     "tr", {},
-    element("th", { scope: "row" }, model.name, element("span", { class: "soft" }, ` v${model.version} ${model.policy}`)),
+    element("th", { scope: "row" }, model.name, element("span", { class: "soft" }, ` v${model.version} ${model.policy}`), model.rollout ? element("span", { class: "late" }, ` ${model.rollout}`) : null),
     cell("In time", kind, percent(model.attainment)),
     cell("Requests/s", "number", short(model.rate)),
     cell("Refused/s", model.unanswered > 0 ? "number bad" : "number", short(model.unanswered)),

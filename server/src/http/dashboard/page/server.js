@@ -4,9 +4,9 @@ const KEY = "tessera-key";
 let asking = null;
 
 /** The body of an answer; an error with the server's own words if it refuses. */
-export async function call(path, method = "GET") {
+export async function call(path, method = "GET", body = undefined) {
   for (;;) {
-    const answer = await fetch(path, { method, headers: headers() });
+    const answer = await fetch(path, { method, headers: headers(), body: body === undefined ? undefined : JSON.stringify(body) });
     if (answer.ok) return answer.status === 204 ? null : text(await answer.text());
     const problem = await words(answer);
     if (answer.status !== 401 && answer.status !== 403) throw Object.assign(new Error(problem), { status: answer.status });
