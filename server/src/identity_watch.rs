@@ -9,7 +9,7 @@ use node::metrics::{certificate_expires, identity_loaded, identity_reload_failed
 use node::tenants::Tenants;
 use tokio_util::sync::CancellationToken;
 
-use crate::front::Front;
+use crate::service::Service;
 
 /// How often the files are compared. A change takes effect after at most three of these.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub fn warn_of_unknown_tenants(identity: &Identity, tenants: &Tenants, client_te
 }
 
 /// Loads files that change, until `stop`.
-pub async fn run(identity: Arc<Identity>, front: Arc<Front>, stop: CancellationToken) {
+pub async fn run(identity: Arc<Identity>, service: Arc<Service>, stop: CancellationToken) {
     if identity.files().is_empty() {
         return;
     }
@@ -42,15 +42,15 @@ pub async fn run(identity: Arc<Identity>, front: Arc<Front>, stop: CancellationT
             () = stop.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        let (identity, front) = (Arc::clone(&identity), Arc::clone(&front));
+        let (identity, service) = (Arc::clone(&identity), Arc::clone(&service));
         // A disk that does not answer holds up one thread, and no request.
-        if tokio::task::spawn_blocking(move || refresh(&identity, &front)).await.is_err() {
+        if tokio::task::spawn_blocking(move || refresh(&identity, &service)).await.is_err() {
             tracing::error!("the task that reads credentials and certificates ended");
         }
     }
 }
 
-fn refresh(identity: &Identity, front: &Front) {
+fn refresh(identity: &Identity, service: &Service) {
     let mut keys_changed = false;
     for reload in identity.refresh() {
         let (file, path) = (reload.file.label(), reload.path.display());
@@ -67,7 +67,7 @@ fn refresh(identity: &Identity, front: &Front) {
         }
     }
     if keys_changed {
-        warn_of_unknown(front.service.node.catalog().tenants(), tenants_of(identity).into_iter());
+        warn_of_unknown(service.node.catalog().tenants(), tenants_of(identity).into_iter());
     }
     show_expiries(identity);
 }

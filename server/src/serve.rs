@@ -176,7 +176,7 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
     let stop = CancellationToken::new();
     let mut listeners = listen(&config, listeners, &front, recorder, &stop)?;
     identity_watch::announce(&identity, node.catalog().tenants(), &config.tls.client_tenant);
-    listeners.spawn(identity_watch::run(Arc::clone(&identity), Arc::clone(&front), stop.clone()));
+    listeners.spawn(identity_watch::run(Arc::clone(&identity), Arc::clone(&service), stop.clone()));
 
     let cause = tokio::select! {
         cause = signalled() => cause,

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use models::TimeSpan;
+use node::Node;
+use node::activity::Activity;
 use node::reason::{Reason, Refusal};
 use router_core::batch::{BatchOptions, Policy};
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,6 @@ use sim::{Report, Setup, Simulation};
 use tokio::sync::Semaphore;
 use workload::Workload;
 
-use crate::front::Front;
 pub use traffic::Traffic;
 
 /// Bounds of a question.
@@ -102,12 +103,12 @@ impl WhatIf {
     ///
     /// # Errors
     /// The question cannot be asked, there was no traffic, or another simulation runs.
-    pub async fn ask(&self, front: &Front, question: Question) -> Result<Answer, Refusal> {
+    pub async fn ask(&self, activity: &Activity, node: &Node, question: Question) -> Result<Answer, Refusal> {
         question.check()?;
         let permit = Arc::clone(&self.running).try_acquire_owned().map_err(|_| {
             Refusal::new(Reason::QueueFull, "another what-if is being simulated: ask again when it is done")
         })?;
-        let traffic = Traffic::of(front).await?;
+        let traffic = Traffic::of(activity, node)?;
         let (send, answer) = tokio::sync::oneshot::channel();
         let work = move || {
             let _permit = permit;

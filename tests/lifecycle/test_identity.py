@@ -18,19 +18,13 @@ import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
 
 from fixtures.certificates import Authority
+from fixtures.keys import new_key
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
 from fixtures.wait import until
 
 SECONDS = 20.0
 ROW = np.array([[1, 2, 3, 4]], dtype=np.float32)
-
-
-def new_key(*options: str) -> tuple[str, str]:
-    """A key, and the line for the file of keys."""
-    command = [os.environ["TESSERA_BIN"], "key", "new", "--json", *options]
-    made = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True).stdout)
-    return made["key"], made["line"]
 
 
 class Secured:

@@ -174,7 +174,7 @@ fn only_the_allowed_arrows_exist() {
 }
 
 /// Crates that a serving binary must not link.
-const TOOLS: &[&str] = &["cli", "loadtest", "sim", "workload"];
+const TOOLS: &[&str] = &["cli", "loadtest"];
 
 #[test]
 fn serving_needs_no_tools() {

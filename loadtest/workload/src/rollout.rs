@@ -6,7 +6,6 @@ use units::Fault as WorkloadError;
 
 use crate::seeds::{Generator, Purpose, generator};
 use crate::spans::Span;
-use crate::workload::Tenant;
 
 /// A roll-out in virtual time.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +69,7 @@ const SAMPLES: u64 = 500;
 impl RolloutPlan {
     pub(crate) fn read(
         section: &RolloutSection,
-        tenants: &[Tenant],
+        tenants: &[&str],
         field: &str,
     ) -> Result<Self, WorkloadError> {
         let version = &section.version;
@@ -83,7 +82,7 @@ impl RolloutPlan {
             Err(WorkloadError::new(format!("{field}.{key}"), problem))
         };
         let tenant = version.tenant.as_ref().map(|name| {
-            let number = tenants.iter().position(|tenant| tenant.name == *name);
+            let number = tenants.iter().position(|tenant| tenant == name);
             number.and_then(|number| u16::try_from(number).ok()).ok_or_else(|| {
                 WorkloadError::new(
                     format!("{field}.version.tenant"),

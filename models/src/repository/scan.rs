@@ -89,12 +89,24 @@ impl Repository {
         &self.root
     }
 
+    /// One model as [`Repository::scan`] finds it. `None`: there is no such model.
+    pub fn find(&self, name: &ModelName) -> Option<Found> {
+        let mut snapshot = Snapshot::default();
+        for entry in [name.as_str().to_owned(), format!("{name}.onnx")] {
+            if !is_hidden(&entry) && std::fs::symlink_metadata(self.root.join(&entry)).is_ok() {
+                // A scan tells why an entry is no model.
+                let _ = self.add(&entry, &mut snapshot);
+            }
+        }
+        snapshot.models.remove(name)
+    }
+
     /// Lists models and versions. Reads names only, so it is cheap and never sees half a file.
     pub fn scan(&self) -> Result<Snapshot, RepositoryError> {
         let refuse = |reason: String| RepositoryError { path: self.root.clone(), reason };
         let mut snapshot = Snapshot::default();
         for entry in list(&self.root).map_err(refuse)? {
-            if entry.starts_with('.') || entry.ends_with(".tmp") {
+            if is_hidden(&entry) {
                 continue;
             }
             if let Err(reason) = self.add(&entry, &mut snapshot) {
@@ -222,6 +234,11 @@ impl Repository {
         let text = std::str::from_utf8(&bytes).map_err(|_| refuse(format!("{file}: is not UTF-8")))?;
         Ok(text.lines().map(str::to_owned).collect())
     }
+}
+
+/// Whether an entry is not meant to be served: hidden, or being written.
+fn is_hidden(entry: &str) -> bool {
+    entry.starts_with('.') || entry.ends_with(".tmp")
 }
 
 fn insert(snapshot: &mut Snapshot, name: ModelName, found: Found) -> Result<(), String> {

@@ -46,7 +46,9 @@ fn a_scan_finds_models_and_says_what_it_left_out() {
     }
     write(root.path(), "b/1/model.onnx", model());
     std::fs::create_dir(root.path().join("empty")).unwrap();
-    let snapshot = Repository::open(root.path()).unwrap().scan().unwrap();
+    let repository = Repository::open(root.path()).unwrap();
+    let snapshot = repository.scan().unwrap();
+    assert_found_one_by_one(&repository, &snapshot);
     let found: Vec<_> =
         snapshot.models.iter().map(|(name, found)| (name.as_str(), found.versions.clone())).collect();
     let versions = |numbers: &[u64]| numbers.iter().map(|&number| Version(number)).collect::<Vec<_>>();
@@ -54,6 +56,18 @@ fn a_scan_finds_models_and_says_what_it_left_out() {
     let ignored: Vec<_> = snapshot.ignored.iter().map(|ignored| ignored.entry.as_str()).collect();
     assert_eq!(ignored, ["a/07", "b.onnx", "bad name", "readme.md"]);
     assert!(!snapshot.models[&name("b")].single_file, "the folder is taken");
+}
+
+/// A model is found alone as among the others, and what is no model is not.
+fn assert_found_one_by_one(repository: &Repository, snapshot: &Snapshot) {
+    for (name, found) in &snapshot.models {
+        assert_eq!(repository.find(name).as_ref(), Some(found), "{name}");
+    }
+    for ignored in &snapshot.ignored {
+        let Ok(name) = ModelName::new(&ignored.entry) else { continue };
+        assert_eq!(repository.find(&name), snapshot.models.get(&name).cloned(), "{name}");
+    }
+    assert_eq!(repository.find(&ModelName::new("nowhere").unwrap()), None);
 }
 
 #[test]
@@ -71,6 +85,7 @@ fn links_that_leave_the_repository_are_refused() {
     symlink("inside", root.path().join("alias")).unwrap();
     let repository = Repository::open(root.path()).unwrap();
     let snapshot = repository.scan().unwrap();
+    assert_found_one_by_one(&repository, &snapshot);
     let names: Vec<_> = snapshot.models.keys().map(ModelName::as_str).collect();
     assert_eq!(names, ["alias", "file", "inside", "one"]);
     assert!(snapshot.models[&name("one")].versions.is_empty());

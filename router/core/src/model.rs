@@ -1,6 +1,6 @@
 //! State of a loaded model version.
 
-use crate::batch::{Counted, Policy, WaitForecast};
+use crate::batch::{Counted, Policy, StartReason, WaitForecast};
 use crate::costs::Costs;
 use crate::queue::QueueKey;
 use crate::rate::{Peak, Rate};
@@ -49,6 +49,8 @@ pub(crate) struct Model {
     pub retiring: bool,
     /// Requests that found a free lane but an estimate too long for them.
     pub doubted: u32,
+    /// Batches by the reason for their start, in the order of [`StartReason::ALL`].
+    pub starts: [u64; StartReason::ALL.len()],
 }
 
 impl Model {
@@ -76,6 +78,7 @@ impl Model {
             preemptible: spec.preemptible,
             retiring: false,
             doubted: 0,
+            starts: [0; StartReason::ALL.len()],
         }
     }
 
@@ -116,6 +119,7 @@ impl Model {
             preemptible,
             retiring,
             doubted,
+            starts,
         } = self;
         let limits = class_limits.iter().map(|(_, limit)| *limit).chain([queue_limit, former_limit]);
         Self {
@@ -135,6 +139,7 @@ impl Model {
             preemptible,
             retiring,
             doubted,
+            starts,
             ..Self::new(spec, pool)
         }
     }

@@ -10,6 +10,7 @@ mod control;
 pub mod devices;
 pub mod environment;
 pub mod files;
+pub mod in_force;
 pub mod lanes;
 pub mod logs;
 pub mod metrics;

@@ -22,13 +22,13 @@ use crate::catalog::{
 use crate::config::{Config, ConfigSource, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
+use crate::in_force::InForce;
 use crate::metrics::{
     LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu, configuration_started, telemetry_sent,
 };
 use crate::objectives;
 use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
-use crate::reload::InForce;
 use crate::request_log::{RequestLog, Spans};
 use crate::supervisor::{self, Failures, Supervisor, SupervisorSetup};
 use crate::tenants::Tenants;

@@ -1,7 +1,5 @@
 //! Takes up changes of the configuration while the server runs.
 
-mod in_force;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -11,14 +9,12 @@ use serde::Serialize;
 use crate::catalog::{LoadParameters, LoadPriority, LoadReport, Staging};
 use crate::config::reference::TakesEffect;
 use crate::config::{Change, Config, Origin, Problem, Problems, changes};
+use crate::in_force::{ConfigView, InForce, LastReload};
 use crate::logs;
 use crate::metrics::{configuration_not_reloaded, configuration_reloaded};
 use crate::node::{Node, detached};
 use crate::reason::{Reason, Refusal};
 use crate::tenants::TenantSet;
-
-pub(crate) use in_force::InForce;
-pub use in_force::{ConfigView, LastReload, SettingView};
 
 /// Path in messages about a configuration that was sent instead of read from a file.
 const SENT: &str = "of the request";

@@ -45,7 +45,7 @@ async fn ask(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Answer {
-    let mut request = Request::builder().method(method).uri(path).header(HOST, "test");
+    let mut request = Request::builder().method(method).uri(path).header(HOST, "localhost");
     for (name, value) in headers {
         request = request.header(*name, *value);
     }

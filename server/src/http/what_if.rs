@@ -17,5 +17,5 @@ pub async fn ask(
     sent: axum::body::Body,
 ) -> Result<Response, Refused> {
     let question: Question = parse(&control_body(&front, &headers, sent).await?)?;
-    response::json(&front.what_if.ask(&front, question).await?)
+    response::json(&front.what_if.ask(&front.activity, &front.service.node, question).await?)
 }

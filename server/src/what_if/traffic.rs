@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use models::TimeSpan;
-use node::activity::{ModelHour, PERIOD_SECONDS};
+use node::Node;
+use node::activity::{Activity, ModelHour, PERIOD_SECONDS};
 use node::catalog::Loaded;
 use node::reason::{Reason, Refusal};
 use router_core::Nanos;
 use router_core::batch::BatchOptions;
 use workload::Workload;
-
-use crate::front::Front;
 
 /// Most requests that are simulated; of a busy hour, the last minutes are.
 const REQUESTS_MAX: u64 = 500_000;
@@ -57,8 +56,7 @@ impl Traffic {
     ///
     /// # Errors
     /// No request has ended lately.
-    pub async fn of(front: &Front) -> Result<Self, Refusal> {
-        let node = &front.service.node;
+    pub fn of(activity: &Activity, node: &Node) -> Result<Self, Refusal> {
         let lanes = node.catalog().lanes().len();
         let serving = node.catalog().all_serving();
         let mut notes = vec![format!(
@@ -66,7 +64,7 @@ impl Traffic {
         )];
         let mut models: Vec<ModelTraffic> = Vec::new();
         let mut policies: BTreeMap<String, (u64, BatchOptions)> = BTreeMap::new();
-        for hour in front.activity.hours() {
+        for hour in activity.hours() {
             let of = |loaded: &&Arc<Loaded>| loaded.name == hour.name && loaded.version == hour.version;
             let Some(loaded) = serving.iter().find(of) else { continue };
             let ended: u64 = hour.periods.iter().sum();

@@ -51,8 +51,9 @@ pub(super) fn read(
     if section.row_bytes == 0 || section.row_bytes > ROW_BYTES_MAX {
         return wrong("row_bytes", format!("expected 1 to {ROW_BYTES_MAX}, got {}", section.row_bytes));
     }
+    let names: Vec<&str> = tenants.iter().map(|tenant| tenant.name.as_str()).collect();
     let rollout = section.rollout.as_ref();
-    let rollout = rollout.map(|rollout| RolloutPlan::read(rollout, tenants, &at("rollout"))).transpose()?;
+    let rollout = rollout.map(|rollout| RolloutPlan::read(rollout, &names, &at("rollout"))).transpose()?;
     let tenants = read_tenants(section, tenants, &at("tenants"))?;
     Ok(Model {
         name: group.to_owned(),

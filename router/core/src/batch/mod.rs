@@ -87,6 +87,23 @@ pub enum StartReason {
     PassedOver,
 }
 
+impl StartReason {
+    /// Every reason, in the order of the enum.
+    pub const ALL: [Self; 11] = [
+        Self::LaneFree,
+        Self::Full,
+        Self::PreferredSize,
+        Self::DelayOver,
+        Self::LastStart,
+        Self::Enough,
+        Self::SoonestOnAverage,
+        Self::Largest,
+        Self::Planned,
+        Self::Alone,
+        Self::PassedOver,
+    ];
+}
+
 /// When the machine drops a queued request without asking the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -290,6 +290,9 @@ impl Router {
             model.in_flight += count;
             model.running += 1;
             model.batch_starts(now, expected);
+            if let Some(starts) = model.starts.get_mut(proposal.reason as usize) {
+                *starts += 1;
+            }
             if let Some(policy) = model.policy.planning_mut() {
                 policy.fired(now, lane_id);
             }

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::batch::StartReason;
 use crate::{LaneId, LaneState, ModelId, Nanos, Router, TenantUse};
 
 /// Everything at one moment; read only.
@@ -42,6 +43,8 @@ pub struct ModelSnapshot {
     pub load: f64,
     /// Whether it takes no new requests.
     pub retiring: bool,
+    /// Batches by the reason for their start. Reasons that did not occur are left out.
+    pub starts: Vec<(StartReason, u64)>,
 }
 
 /// One lane.
@@ -64,6 +67,7 @@ impl Router {
     pub fn snapshot(&self) -> Snapshot {
         let models = self.models.iter().map(|(id, model)| {
             let pool = self.pools.get(model.pool);
+            let starts = StartReason::ALL.into_iter().zip(model.starts);
             ModelSnapshot {
                 model: id,
                 policy: model.policy.name(),
@@ -73,6 +77,7 @@ impl Router {
                 lanes: pool.map_or(0, |pool| pool.up.len()),
                 load: pool.map_or(0.0, |pool| pool.load.now(self.now, pool.busy_share())),
                 retiring: model.retiring,
+                starts: starts.filter(|(_, count)| *count > 0).collect(),
             }
         });
         let lanes = self.lanes.iter().filter_map(|(id, lane)| {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use router_core::batch::StartReason;
 use router_core::{ModelId, ModelSnapshot, Tenant};
 use serde::Serialize;
 use version_rollout::Arm;
@@ -78,6 +79,8 @@ pub struct ModelActivity {
     pub load: f64,
     /// Number of batches since it was loaded, by rows.
     pub batches: Vec<(u32, u64)>,
+    /// The same by the reason for their start.
+    pub starts: Vec<(StartReason, u64)>,
 }
 
 impl ModelActivity {
@@ -172,5 +175,6 @@ fn model(state: &State, loaded: &Arc<Loaded>, known: &ModelSnapshot) -> Option<M
         lanes: loaded.lanes().len(),
         load: known.load,
         batches: loaded.statistics.batch_times().into_iter().map(|(rows, count, _)| (rows, count)).collect(),
+        starts: known.starts.clone(),
     })
 }

@@ -63,6 +63,11 @@ impl Overrides {
         };
     }
 
+    /// Versions of a model whose files a client sent.
+    pub fn versions(&self, name: &str) -> Option<Vec<u64>> {
+        self.get(name)?.versions(name)
+    }
+
     /// Models whose files came from clients, with their versions.
     pub fn names(&self) -> BTreeMap<String, Vec<u64>> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

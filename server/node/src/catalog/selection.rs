@@ -72,9 +72,8 @@ impl Catalog {
         let stable = match model.default_version() {
             Some(serving) => Some(serving.version).filter(|version| before.contains_key(version)),
             None => {
-                let names = self.source.names().ok()?;
-                let known = names.get(name.as_str()).into_iter().flatten().copied();
-                known.filter(|version| *version < newest && !rejected.contains(version)).max()
+                let known = self.source.versions(name).unwrap_or_default();
+                known.into_iter().filter(|version| *version < newest && !rejected.contains(version)).max()
             }
         };
         // To go back to an earlier version needs no trial.

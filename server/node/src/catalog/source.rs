@@ -83,6 +83,20 @@ impl Source {
         Ok(names)
     }
 
+    /// Current versions of a model. `None`: there is no such model. Costs nothing for the other models, of which there may be
+    /// thousands.
+    pub fn versions(&self, name: &ModelName) -> Option<Vec<u64>> {
+        let found = |repository: &Repository| {
+            let found = repository.find(name)?;
+            Some(found.versions.iter().map(|version| version.0).collect())
+        };
+        self.overrides.versions(name.as_str()).or_else(|| match &self.base {
+            Base::Embedded => (name.as_str() == bundled::NAME).then(|| vec![bundled::VERSION]),
+            Base::Folder(repository) => found(repository),
+            Base::Remote(remote) => found(remote.current().repository()),
+        })
+    }
+
     /// Entries of the repository that are no models.
     ///
     /// # Errors

@@ -134,7 +134,7 @@ impl Staging {
             Files::AsBefore => has_files(overrides.get(name).as_ref()),
             Files::Sent(sent) => has_files(sent.as_ref()),
         };
-        if !is_known && !self.catalog.source.names()?.contains_key(name) {
+        if !is_known && self.catalog.source.versions(&valid).is_none() {
             return Err(unknown_model(name));
         }
         let model = Arc::clone(self.catalog.models.entry(name.to_owned()).or_default().value());
@@ -224,8 +224,7 @@ impl Catalog {
         let left_out =
             rejected.iter().map(|version| format!("version {version}: left out, it was rolled back"));
         load.report.add(left_out.collect());
-        let known = self.source.names().map_err(|refusal| whole(refusal.message))?;
-        let known = known.get(load.name.as_str()).cloned().unwrap_or_default();
+        let known = self.source.versions(&load.name).unwrap_or_default();
         for version in versions {
             let old = load.before.get(&version.0).cloned();
             let is_stable = rollout.as_ref().is_some_and(|plan| plan.stable == version.0);

@@ -135,12 +135,8 @@ impl Checks<'_> {
             Err(error) => return (Vec::new(), vec![Finding::error(name.as_str(), error.to_string())]),
         };
         findings.extend(ignored(name, pbtxt.as_ref()));
-        let names = match self.source.names() {
-            Ok(names) => names,
-            Err(refusal) => return (Vec::new(), vec![Finding::error(name.as_str(), refusal.message)]),
-        };
-        let existing: Vec<Version> =
-            names.get(name.as_str()).into_iter().flatten().map(|&number| Version(number)).collect();
+        let known = self.source.versions(name).unwrap_or_default();
+        let existing: Vec<Version> = known.into_iter().map(Version).collect();
         let policy = EffectiveConfig::versions(pbtxt.as_ref(), settings);
         for missing in policy.missing(&existing) {
             let known: Vec<String> = existing.iter().map(ToString::to_string).collect();

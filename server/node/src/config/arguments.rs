@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::Origin;
 use super::merge::Assignment;
-use super::{Config, ConfigSource, Origin, Problems};
 use crate::environment::Environment;
 
 /// Name of the configuration file that a repository may hold.
@@ -95,11 +95,6 @@ impl ConfigArgs {
         });
         set.chain(named).collect()
     }
-}
-
-/// Reads all sources and merges them.
-pub fn configure(arguments: &ConfigArgs, environment: &Environment) -> Result<Config, Problems> {
-    ConfigSource::new(arguments.clone(), environment.clone()).read()
 }
 
 /// A repository may bring the configuration of its models.

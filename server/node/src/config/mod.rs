@@ -38,7 +38,7 @@ use units::{Size, nearest};
 use crate::output;
 
 pub use access::{Identity, ModelControl, Tls, TlsListener};
-pub use arguments::{ConfigArgs, configure};
+pub use arguments::ConfigArgs;
 pub use changes::{Change, changes, toml_as_json};
 pub use merge::{Assignment, Sources};
 pub use network::Network;
@@ -47,7 +47,7 @@ pub use sections::{
     LogFormat, Metrics, Partition, RateLimitMode, RateLimits, RemoteRepository, Repository,
     RequestLogSettings, Server, Trace, TraceLevel,
 };
-pub use source::{CONFIG_BYTES, ConfigFile, ConfigSource};
+pub use source::{CONFIG_BYTES, ConfigFile, ConfigSource, configure};
 pub use telemetry_section::Telemetry;
 pub use tenants_section::{OTHER, TenantSettings};
 

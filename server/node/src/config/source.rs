@@ -75,6 +75,11 @@ impl ConfigSource {
     }
 }
 
+/// Reads all sources and merges them.
+pub fn configure(arguments: &ConfigArgs, environment: &Environment) -> Result<Config, Problems> {
+    ConfigSource::new(arguments.clone(), environment.clone()).read()
+}
+
 fn read_config(path: PathBuf) -> anyhow::Result<ConfigFile> {
     let text = read_text(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
     Ok((path, text))

@@ -2,6 +2,12 @@
 import { bar, byId, element, ms, percent, short } from "./element.js";
 
 const TARGET = 0.99;
+// Why batches start, as people say it.
+const STARTS = {
+  lane_free: "a lane was free", full: "the batch was full", preferred_size: "a preferred size was reached", delay_over: "the longest wait was over",
+  last_start: "it could not wait any longer", enough: "no more requests were expected", soonest_on_average: "this size answers soonest",
+  largest: "it had the most requests", planned: "the plan gave it this size", alone: "it ran alone after a failure", passed_over: "others wait for a faster lane",
+};
 
 export function summary(view) {
   const missing = view.models.filter((model) => model.attainment !== undefined && model.attainment < TARGET);
@@ -57,7 +63,12 @@ export function batches(view) {
       bar(count / most, "", `${percent(count / all)} of the batches`),
       element("span", { class: "number" }, short(count)),
     ]);
-    return element("div", { class: "card" }, element("h3", {}, model.name), element("div", { class: "rows" }, ...rows));
+    const starts = model.starts.toSorted(([, a], [, b]) => b - a).slice(0, 4).flatMap(([reason, count]) => [
+      element("span", {}, STARTS[reason] ?? reason.replaceAll("_", " ")),
+      element("span", { class: "number" }, percent(count / model.starts.reduce((sum, [, one]) => sum + one, 0))),
+    ]);
+    const title = element("h3", {}, model.name, element("span", { class: "soft" }, ` v${model.version}`));
+    return element("div", { class: "card" }, title, element("div", { class: "rows" }, ...rows), element("div", { class: "starts" }, ...starts));
   }));
 }
 

@@ -12,8 +12,8 @@ use crate::reason::Refusal;
 #[derive(Debug)]
 pub(crate) struct InForce {
     pub(crate) config: Config,
-    pub(super) pending: Vec<Change>,
-    pub(super) last_reload: Option<LastReload>,
+    pub(crate) pending: Vec<Change>,
+    pub(crate) last_reload: Option<LastReload>,
 }
 
 /// The last reload.
@@ -54,7 +54,7 @@ pub struct SettingView {
 }
 
 impl LastReload {
-    pub(super) fn now(result: Result<(), &Refusal>) -> Self {
+    pub(crate) fn now(result: Result<(), &Refusal>) -> Self {
         let problem = result.err().map(|refusal| refusal.message.clone());
         Self { at: Timestamp::now().to_string(), successful: problem.is_none(), problem }
     }
@@ -65,7 +65,7 @@ impl InForce {
         Self { config, pending: Vec::new(), last_reload: None }
     }
 
-    pub(super) fn view(&self) -> ConfigView {
+    pub(crate) fn view(&self) -> ConfigView {
         let settings = self.config.effective.iter().map(|one| SettingView {
             setting: one.path.clone(),
             value: one.value.as_deref().map(toml_as_json),
