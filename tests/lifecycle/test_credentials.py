@@ -216,7 +216,7 @@ def test_every_wrong_credential_is_refused_and_none_is_logged(locked: Locked) ->
         seen = {"http": locked.http("http", "POST", INFER, headers, BODY)}
         # Cookies are not part of gRPC, and its client refuses bytes that HTTP allows.
         seen["grpc"] = locked.grpc(headers)
-        # A reader may look at the lanes, and no one here may enable one.
+        # A reader may look at the lanes, and none of these callers may enable one.
         seen["admin"] = locked.http("admin", "POST", "/v2/lanes/0/enable", headers)
         if set(seen.values()) != {status}:
             refused.append((name, status, seen))

@@ -94,7 +94,7 @@ impl Repository {
         let mut snapshot = Snapshot::default();
         for entry in [name.as_str().to_owned(), format!("{name}.onnx")] {
             if !is_hidden(&entry) && std::fs::symlink_metadata(self.root.join(&entry)).is_ok() {
-                // A scan tells why an entry is no model.
+                // A scan tells why an entry is ignored.
                 let _ = self.add(&entry, &mut snapshot);
             }
         }

@@ -58,7 +58,7 @@ fn a_scan_finds_models_and_says_what_it_left_out() {
     assert!(!snapshot.models[&name("b")].single_file, "the folder is taken");
 }
 
-/// A model is found alone as among the others, and what is no model is not.
+/// A model is found alone as among the others, and other entries are not.
 fn assert_found_one_by_one(repository: &Repository, snapshot: &Snapshot) {
     for (name, found) in &snapshot.models {
         assert_eq!(repository.find(name).as_ref(), Some(found), "{name}");

@@ -14,7 +14,7 @@ pub fn page() -> String {
     let labels = LABELS.iter().map(|(name, meaning)| [code(name), (*meaning).to_owned()]);
     let bounds = |bounds: &[f64]| bounds.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
     format!(
-        "{INTRODUCTION}\n{}\n{}\n## Labels\n\n{}\n## Histograms\n\nA histogram has the series `_bucket`, `_sum` and `_count`. Upper \
+        "{INTRODUCTION}\n{}\n{}\n## Labels\n\n{}\n## Histograms\n\nA histogram has the series `_bucket`, `_sum` and `_count`, from its first value on. Upper \
          bounds of its buckets:\n\n- seconds: {}\n- rows: {}\n\n## Names of Triton\n\nWith `metrics.triton_names = true`, these \
          are recorded as well, for dashboards made for Triton.\n\n{}",
         rows(TESSERA),

@@ -130,6 +130,7 @@ mod tests {
             model.record_batch(3);
             model.record_refusal(Reason::Expired);
             model.queue_depth(2);
+            model.over_predicted(1.0);
             LaneMetrics::new(0).busy(true);
             for metric in [names::LANE_BUSY_TIME, names::PREEMPTED, names::PREEMPTED_TIME] {
                 metrics::counter!(metric.name, names::LANE => "0").increment(1);

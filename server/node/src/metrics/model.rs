@@ -13,19 +13,56 @@ use router::Timing;
 /// Metrics of one model version, registered when it is loaded.
 #[derive(Clone)]
 pub struct ModelMetrics {
-    queue: Histogram,
-    batch_wait: Histogram,
-    compute: Histogram,
-    request: Histogram,
-    batch_rows: Histogram,
+    queue: LateHistogram,
+    batch_wait: LateHistogram,
+    compute: LateHistogram,
+    request: LateHistogram,
+    batch_rows: LateHistogram,
     requests: Counter,
     hits: Counter,
     misses: Counter,
     depth: Gauge,
-    prediction: Gauge,
+    prediction: LateGauge,
     refusals: Arc<Refusals>,
     cache: Option<(Counter, Counter)>,
     triton: Option<Triton>,
+}
+
+/// A histogram that is registered with its first value: an empty one has as many series as a full one, and most of many models are
+/// idle.
+#[derive(Clone)]
+struct LateHistogram(Late<Histogram>);
+
+/// A gauge that is registered with its first value.
+#[derive(Clone)]
+struct LateGauge(Late<Gauge>);
+
+#[derive(Clone)]
+struct Late<T> {
+    name: &'static str,
+    labels: Arc<[Label]>,
+    registered: Arc<OnceLock<T>>,
+}
+
+impl<T> Late<T> {
+    fn new(metric: Metric, labels: &Arc<[Label]>) -> Self {
+        Self { name: metric.name, labels: Arc::clone(labels), registered: Arc::default() }
+    }
+}
+
+impl LateHistogram {
+    fn record(&self, value: impl metrics::IntoF64) {
+        let Self(late) = self;
+        let histogram = late.registered.get_or_init(|| metrics::histogram!(late.name, late.labels.iter()));
+        histogram.record(value);
+    }
+}
+
+impl LateGauge {
+    fn set(&self, value: f64) {
+        let Self(late) = self;
+        late.registered.get_or_init(|| metrics::gauge!(late.name, late.labels.iter())).set(value);
+    }
 }
 
 /// Counters of requests without a result, by reason. Those of rare reasons are registered when they occur.
@@ -140,7 +177,8 @@ impl ModelMetrics {
         let labels = whose.labels();
         let counter = |metric: Metric| metrics::counter!(metric.name, labels.iter());
         let gauge = |metric: Metric| metrics::gauge!(metric.name, labels.iter());
-        let histogram = |metric: Metric| metrics::histogram!(metric.name, labels.iter());
+        let shared: Arc<[Label]> = labels.as_slice().into();
+        let histogram = |metric: Metric| LateHistogram(Late::new(metric, &shared));
         let triton = triton_names.then(|| {
             let failure = |reason: &'static str| {
                 let labels = with(&labels, Label::new(names::REASON, reason));
@@ -175,7 +213,7 @@ impl ModelMetrics {
             hits: counter(names::DEADLINE_HITS),
             misses: counter(names::DEADLINE_MISSES),
             depth: gauge(names::QUEUE_DEPTH),
-            prediction: gauge(names::PREDICTION),
+            prediction: LateGauge(Late::new(names::PREDICTION, &shared)),
             refusals: Arc::new(Refusals::new(labels.clone())),
             cache: caches.then(|| (counter(names::CACHE_HITS), counter(names::CACHE_MISSES))),
             triton,
