@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import ssl
 import statistics
 import subprocess
 import sys
@@ -27,14 +28,19 @@ from pathlib import Path
 from fixtures.certificates import Authority
 from fixtures.keys import new_key
 from fixtures.models import identity, place
+from fixtures.settings import Settings
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
+from fixtures.tokens import AUDIENCE, ISSUER, Signer
+from fixtures.wait import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "operate-cost.md"
 SECONDS = 8
 MODELS = 1_000
 VIEWERS = 10
+# Rounds in which four things change.
+ROTATIONS = 25
 OFF = "[request_log]\nkept = 0\n"
 
 
@@ -43,7 +49,7 @@ def load(server: Tessera, url: str, concurrency: int, *options: str, model: str 
     command = [os.environ["TESSERA_BIN"], "load", "--model", model, "--url", url, "--concurrency", str(concurrency)]
     command += ["--duration", f"{seconds}s", "--warmup", "1s", "--json", *options]
     before = server.cpu_seconds()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120 + seconds)
     if not done.stdout:
         raise RuntimeError(done.stderr)
     report = json.loads(done.stdout)
@@ -158,7 +164,78 @@ def dashboard(folder: Path, rounds: int) -> list[list[str]]:
     ]
 
 
-MEASUREMENTS: dict[str, Callable[[Path, int], list[list[str]]]] = {"features": features, "thousand": thousand, "dashboard": dashboard}
+def rotations(folder: Path, _: int) -> list[list[str]]:
+    """Certificates, keys, signing keys and the configuration change under load, on connections that stay open."""
+    repository = folder / "identity"
+    place(repository, "m", identity("FP32", ["N", 16]))
+    authority = Authority(folder)
+    cert, key_file = authority.sign("server")
+    key, line = new_key("--role", "infer")
+    keys, jwks = folder / "keys", folder / "jwks.json"
+
+    def write(path: Path, text: str) -> None:
+        part = path.with_suffix(".part")
+        part.write_text(text)
+        part.replace(path)
+
+    write(keys, line)
+    write(jwks, json.dumps({"keys": [Signer().jwk]}))
+    config = f'''
+[server]
+watch_config = true
+[identity]
+keys = "{keys}"
+jwks = "{jwks}"
+issuer = "{ISSUER}"
+audience = ["{AUDIENCE}"]
+[tls]
+cert = "{cert}"
+key = "{key_file}"
+[models.m]
+slo = "SLO"
+'''
+    changed = 0
+    with Tessera(repository, config.replace("SLO", "1s")) as server:
+        trust = ("--ca", str(authority.ca), "--key", key)
+        trusting = ssl.create_default_context(cafile=authority.ca)
+
+        def loaded(file: str) -> float:
+            with urllib.request.urlopen(f"https://{server.announced['metrics']}/metrics", timeout=10, context=trusting) as answer:
+                lines = answer.read().decode().splitlines()
+            wanted = f'tessera_identity_reload_success_seconds{{file="{file}"}}' if file != "config" else "tessera_config_reloads_total"
+            return next((float(row.rsplit(" ", 1)[1]) for row in lines if row.startswith(wanted)), 0.0)
+
+        seconds = 4 * ROTATIONS
+        with ThreadPoolExecutor(2) as clients:
+            urls = (f"https://{server.http_address}", f"grpcs://{server.grpc_address}")
+            runs = [clients.submit(load, server, url, 8, *trust, seconds=seconds) for url in urls]
+            settings = Settings(server)
+            while not all(run.done() for run in runs) and changed < 4 * ROTATIONS:
+                before = {file: loaded(file) for file in ("cert", "keys", "jwks", "config")}
+                authority.sign("server")
+                write(keys, f"{line}\n# {changed}")
+                write(jwks, json.dumps({"keys": [Signer().jwk]}))
+                settings.write(config.replace("SLO", f"{2 + changed % 7}s"))
+                for file, at in before.items():
+                    until(lambda: loaded(file) > at, lambda: f"{file} is loaded:\n{server.log()[-2000:]}")  # noqa: B023
+                    changed += 1
+            reports = [run.result() for run in runs]
+    good = sum(report["total"]["good"] for report in reports)
+    lost = sum(report["total"]["offered"] - report["total"]["answered"] for report in reports)
+    opened = sum(report["client"]["connections"] for report in reports)
+    return [
+        [f"{changed} changes of certificate, keys, signing keys and configuration: answered", f"{good:,}", "", ""],
+        ["the same: requests lost", str(lost), "", "0"],
+        ["the same: connections opened by 8 HTTP/1.1 and 8 gRPC requests at once", str(opened), "", "no more than before the first change"],
+    ]
+
+
+MEASUREMENTS: dict[str, Callable[[Path, int], list[list[str]]]] = {
+    "features": features,
+    "thousand": thousand,
+    "dashboard": dashboard,
+    "rotations": rotations,
+}
 
 
 def main() -> int:

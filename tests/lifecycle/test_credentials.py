@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import json
 import ssl
 import time
@@ -14,53 +12,17 @@ from pathlib import Path
 
 import grpc
 import pytest
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives import serialization
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from fixtures.certificates import Authority
 from fixtures.keys import new_key
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
+from fixtures.tokens import AUDIENCE, ISSUER, Signer, encoded
 
-ISSUER, AUDIENCE = "https://issuer.example", "tessera"
 INFER = "/v2/models/calc/infer"
 BODY = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]})
-
-
-def encoded(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
-
-
-class Signer:
-    """Makes tokens, right and wrong ones."""
-
-    def __init__(self, key_id: str = "one") -> None:
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        self.id = key_id
-        numbers = self.key.public_key().public_numbers()
-        x, y = (encoded(number.to_bytes(32, "big")) for number in (numbers.x, numbers.y))
-        self.jwk = {"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": key_id, "x": x, "y": y}
-
-    def claims(self, **changed: object) -> dict[str, object]:
-        claims = {"iss": ISSUER, "aud": AUDIENCE, "exp": int(time.time()) + 600, "role": "infer", "tenant": "search", "sub": "svc"}
-        return {name: value for name, value in (claims | changed).items() if value is not None}
-
-    def token(self, header: dict[str, object] | None = None, **changed: object) -> str:
-        header = {"alg": "ES256", "typ": "JWT", "kid": self.id} | (header or {})
-        header = {name: value for name, value in header.items() if value is not None}
-        signed = f"{encoded(json.dumps(header).encode())}.{encoded(json.dumps(self.claims(**changed)).encode())}"
-        r, s = decode_dss_signature(self.key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
-        return f"{signed}.{encoded(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
-
-    def unsigned(self, algorithm: str) -> str:
-        return f"{encoded(json.dumps({'alg': algorithm, 'kid': self.id}).encode())}.{encoded(json.dumps(self.claims()).encode())}."
-
-    def by_secret(self, secret: bytes) -> str:
-        """A token signed by HMAC, with something public as the secret."""
-        signed = f"{encoded(json.dumps({'alg': 'HS256', 'kid': self.id}).encode())}.{encoded(json.dumps(self.claims()).encode())}"
-        return f"{signed}.{encoded(hmac.new(secret, signed.encode(), hashlib.sha256).digest())}"
 
 
 class Locked:
