@@ -45,7 +45,7 @@ MISTAKES = {
     "our_grpc_port_over_http": at("http://{grpc_address}", "http://{grpc_address}: "),
     "our_http_port_over_grpc": at("grpc://{http_address}", "not_grpc", "404"),
     "our_metrics_port": at("{metrics}", "http_404"),
-    "https": Mistake(("--url", "https://127.0.0.1:1", "--model", "m"), MISUSED, ("TLS is not supported",)),
+    "no_authorities": Mistake(("--url", "https://127.0.0.1:1", "--ca", "/nowhere", "--model", "m"), FAILED, ("--ca: /nowhere",)),
     "a_path": Mistake(("--url", "http://127.0.0.1:1/v2", "--model", "m"), MISUSED, ("expected only a host and a port",)),
     "ftp": Mistake(("--url", "ftp://127.0.0.1", "--model", "m"), MISUSED, ("expected http://HOST:PORT",)),
     "unknown_model": at("{http}", "model `nope`", "unknown", model="nope"),

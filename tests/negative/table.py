@@ -31,7 +31,7 @@ class Case:
 
 def http(path: str, body: bytes = b"", method: str = "POST", length: int | str | None = None, **headers: str) -> bytes:
     """One request as bytes, with nothing checked or put right."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", "Connection: close"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
     lines.append(f"Content-Length: {len(body) if length is None else length}")
     lines += [f"{key.replace('_', '-')}: {value}" for key, value in headers.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
