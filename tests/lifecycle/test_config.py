@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import urllib.error
-import urllib.request
 from pathlib import Path
 
+from fixtures.client import ask
 from fixtures.settings import Settings
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
 from fixtures.wait import until
 
+CONFIG = "/v2/config"
 START = '[limits]\nqueue = 7\n[models.m]\nslo = "5s"\n'
-
-
-def call(server: Tessera, method: str, path: str = "/v2/config", body: bytes | None = None) -> tuple[int, dict]:
-    request = urllib.request.Request(f"http://{server.announced['admin']}{path}", body, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as refused:
-        return refused.code, json.load(refused)
 
 
 def objective(server: Tessera) -> float:
@@ -39,7 +29,7 @@ def test_settings_in_force_and_the_last_reload_can_be_read(tmp_path: Path) -> No
     echo(1_000).place(tmp_path, "m")
     with Tessera(tmp_path, START) as server:
         settings = Settings(server)
-        _, view = call(server, "GET")
+        _, view = ask(server, "GET", CONFIG)
         assert view["file"] == str(settings.path) and view["pending"] == [] and view["last_reload"] is None
         assert setting(view, "limits.queue") == {
             "setting": "limits.queue",
@@ -51,19 +41,19 @@ def test_settings_in_force_and_the_last_reload_can_be_read(tmp_path: Path) -> No
         assert setting(view, "models.m.slo")["value"] == "5s"
 
         settings.write(START.replace("7", "8").replace("5s", "4s"))
-        status, report = call(server, "POST")
+        status, report = ask(server, "POST", CONFIG)
         slo = {"setting": "models.m.slo", "old": "5s", "new": "4s", "takes_effect": "reload"}
         queue = {"setting": "limits.queue", "old": 7, "new": 8, "takes_effect": "restart"}
         assert (status, report["changes"], report["pending"]) == (200, [slo], [queue])
         assert report["models"]["m"]["changes"] and objective(server) == 4.0
-        _, view = call(server, "GET")
+        _, view = ask(server, "GET", CONFIG)
         assert view["pending"] == [queue] and view["last_reload"]["successful"]
         assert (setting(view, "limits.queue")["value"], setting(view, "models.m.slo")["value"]) == (7, "4s")
 
         settings.write(START.replace('"5s"', '"soon"'))
-        status, refused = call(server, "POST")
+        status, refused = ask(server, "POST", CONFIG)
         assert status == 500 and "models.m.slo" in refused["error"], refused
-        _, view = call(server, "GET")
+        _, view = ask(server, "GET", CONFIG)
         assert not view["last_reload"]["successful"] and "models.m.slo" in view["last_reload"]["problem"]
         assert setting(view, "models.m.slo")["value"] == "4s" and objective(server) == 4.0
         assert [event["path"] for event in server.logged("change requested")] == ["/v2/config"] * 2
@@ -73,18 +63,18 @@ def test_a_dry_run_answers_what_would_change_and_changes_nothing(tmp_path: Path)
     echo(1_000).place(tmp_path, "m")
     with Tessera(tmp_path, START) as server:
         dry_run = "/v2/config?dry_run=true"
-        assert call(server, "POST", dry_run) == (200, {"changes": [], "pending": []})
+        assert ask(server, "POST", dry_run) == (200, {"changes": [], "pending": []})
         sent = b'[limits]\nqueue = 7\n[models.m]\nslo = "3s"\n[tenants.t]\nweight = 2\n'
-        status, preview = call(server, "POST", dry_run, sent)
+        status, preview = ask(server, "POST", dry_run, sent)
         changes = [(change["setting"], change["old"], change["new"]) for change in preview["changes"]]
         assert (status, changes) == (200, [("models.m.slo", "5s", "3s"), ("tenants.t.weight", None, 2)])
         wrong = b'[limits]\nqueue = "many"\n[models.n]\nslo = "soon"\n'
-        status, refused = call(server, "POST", dry_run, wrong)
+        status, refused = ask(server, "POST", dry_run, wrong)
         assert status == 400, refused
         assert "limits.queue" in refused["error"] and "models.n.slo" in refused["error"], "all mistakes at once"
-        assert call(server, "POST", dry_run, b"\xff")[0] == 400
-        assert call(server, "POST", "/v2/config?dry-run=true", sent)[0] == 400
-        status, refused = call(server, "POST", "/v2/config", sent)
+        assert ask(server, "POST", dry_run, b"\xff")[0] == 400
+        assert ask(server, "POST", "/v2/config?dry-run=true", sent)[0] == 400
+        status, refused = ask(server, "POST", "/v2/config", sent)
         assert status != 200 and "dry_run=true" in refused["error"], refused
         assert objective(server) == 5.0 and server.metric("tessera_config_reloads_total") == 0
         assert server.metric("tessera_config_last_reload_successful") == 1
@@ -126,7 +116,7 @@ def test_a_watched_file_is_taken_up_when_kubernetes_swaps_it(tmp_path: Path) -> 
         assert objective(server) == 4.0
         path.unlink()
         reloads(1, 2)
-        assert "cannot read" in call(server, "GET")[1]["last_reload"]["problem"]
+        assert "cannot read" in ask(server, "GET", CONFIG)[1]["last_reload"]["problem"]
         swap(path, f"..data/{path.name}")
         reloads(1, 3)
         version("4", start.replace("5s", "3s"))

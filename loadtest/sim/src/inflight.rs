@@ -18,7 +18,7 @@ pub(crate) struct Request {
 /// A request's part in a roll-out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// There is no roll-out.
+    /// Its model is not being rolled out.
     #[default]
     None,
     /// It runs on the stable version.

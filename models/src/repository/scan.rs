@@ -89,7 +89,7 @@ impl Repository {
         &self.root
     }
 
-    /// One model as [`Repository::scan`] finds it. `None`: there is no such model.
+    /// One model as [`Repository::scan`] finds it. `None` if the repository does not have it.
     pub fn find(&self, name: &ModelName) -> Option<Found> {
         let mut snapshot = Snapshot::default();
         for entry in [name.as_str().to_owned(), format!("{name}.onnx")] {

@@ -305,7 +305,7 @@ impl Node {
     /// Promotes the canary of a model's roll-out now, or rolls it back. Returns when the other version serves all requests.
     ///
     /// # Errors
-    /// There is no such model, or no roll-out of it is under way.
+    /// The model is unknown, or is not being rolled out.
     pub async fn end_rollout(&self, name: &str, promote: bool) -> Result<RolloutView, Refusal> {
         let (catalog, name) = (Arc::clone(&self.catalog), name.to_owned());
         detached(async move { catalog.end_rollout(&name, promote).await }).await

@@ -194,7 +194,7 @@ impl Catalog {
     /// The roll-out of a model that is under way, or else the one that ended last since the model was loaded.
     ///
     /// # Errors
-    /// There is no such model, or it had no roll-out.
+    /// The model is unknown, or had no roll-out.
     pub fn rollout(&self, name: &str) -> Result<RolloutView, Refusal> {
         let model = self.model(name)?;
         if let Some(active) = &*model.rollouts.active.load() {
@@ -207,7 +207,7 @@ impl Catalog {
     /// Promotes the canary of a model now, or rolls it back. Returns when the other version serves all requests.
     ///
     /// # Errors
-    /// There is no such model, or no roll-out of it is under way.
+    /// The model is unknown, or is not being rolled out.
     pub async fn end_rollout(&self, name: &str, promote: bool) -> Result<RolloutView, Refusal> {
         let model = self.model(name)?;
         let active = model.rollouts.active.load_full();

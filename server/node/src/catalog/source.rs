@@ -83,8 +83,8 @@ impl Source {
         Ok(names)
     }
 
-    /// Current versions of a model. `None`: there is no such model. Costs nothing for the other models, of which there may be
-    /// thousands.
+    /// Current versions of a model. `None` if the model is unknown. Reads only this model's folder, because a repository may
+    /// have thousands.
     pub fn versions(&self, name: &ModelName) -> Option<Vec<u64>> {
         let found = |repository: &Repository| {
             let found = repository.find(name)?;
