@@ -36,14 +36,9 @@ pub struct RolloutSettings {
 }
 
 impl RolloutSettings {
-    /// Share of the requests that the new version gets.
-    pub fn canary(&self) -> f64 {
-        self.canary.map_or(0.1, Share::get)
-    }
-
     /// The first value out of range, and what is expected.
     pub fn mistake(&self) -> Option<(&'static str, &'static str)> {
-        let canary = self.canary();
+        let canary = self.canary?.get();
         (canary <= 0.0 || canary > 0.5).then_some(("canary", "expected a share above 0 and at most 0.5"))
     }
 }
@@ -106,8 +101,7 @@ mod tests {
 
     #[test]
     fn shares_are_numbers_from_0_to_1() {
-        assert_eq!(read("canary = 0.25").unwrap().canary(), 0.25);
-        assert_eq!(read("").unwrap().canary(), 0.1);
+        assert_eq!(read("canary = 0.25").unwrap().canary.unwrap().get(), 0.25);
         assert_eq!(read("agreement = 1").unwrap().agreement.unwrap().get(), 1.0);
         for wrong in ["canary = 10", "canary = -0.1", "canary = \"10 %\"", "agreement = 1.5"] {
             assert!(read(wrong).unwrap_err().contains("expected a share from 0 to 1"), "{wrong}");

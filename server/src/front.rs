@@ -23,6 +23,7 @@ use crate::request_id::RequestIds;
 use crate::service::{Answered, RequestContext, Responses, Service, Streamed};
 use crate::shared_memory::SharedMemory;
 use crate::trace::{Trace, Traces};
+#[cfg(feature = "tools")]
 use crate::what_if::WhatIf;
 
 /// Server name in metadata.
@@ -73,6 +74,7 @@ pub struct Front {
     /// What the server did lately.
     pub activity: Activity,
     /// Simulations of what would be.
+    #[cfg(feature = "tools")]
     pub what_if: WhatIf,
     /// One permit for each page that may follow it.
     pub viewers: Arc<Semaphore>,
@@ -118,6 +120,7 @@ impl Front {
             gate,
             admin_host: Arc::default(),
             activity: Activity::default(),
+            #[cfg(feature = "tools")]
             what_if: WhatIf::default(),
             viewers: Arc::new(Semaphore::new(VIEWERS)),
             leaving: AtomicBool::new(false),

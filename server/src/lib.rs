@@ -32,4 +32,5 @@ mod testing;
 pub mod timing_headers;
 pub mod trace;
 pub mod validate;
+#[cfg(feature = "tools")]
 pub mod what_if;

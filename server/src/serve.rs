@@ -336,7 +336,7 @@ fn listen(
         .telling_peers(tells_peers)
         .counting_slow_readers(front.metrics.refusals(Transport::Grpc, Reason::SlowReader));
     listeners.spawn(grpc.serve(Protocols::Http2, limits, answer, stop.clone()));
-    let managing = HttpService::admin(Arc::clone(front), Arc::clone(&front.admin_host));
+    let managing = HttpService::admin(Arc::clone(front));
     let answer = listener::service(move |request| managing.clone().answer(request));
     let admin = admin.counting_slow_readers(front.metrics.refusals(Transport::Http, Reason::SlowReader));
     listeners.spawn(admin.serve(Protocols::Http, limits, answer, stop.clone()));

@@ -47,7 +47,10 @@ impl Exported {
         let recorder = recorder.clone();
         let sources = Sources {
             tls,
-            metrics: Some(Arc::new(move || recorder.render())),
+            metrics: Some(Arc::new(move || {
+                node::metrics::process_read();
+                recorder.render()
+            })),
             started: SystemTime::now(),
             logs: self.logs,
             ..Sources::new(Arc::clone(&ids))

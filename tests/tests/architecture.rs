@@ -81,6 +81,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "loadtest",
             "sim",
             "units",
+            "version-rollout",
             "workload",
         ],
     ),
@@ -174,7 +175,7 @@ fn only_the_allowed_arrows_exist() {
 }
 
 /// Crates that a serving binary must not link.
-const TOOLS: &[&str] = &["cli", "loadtest"];
+const TOOLS: &[&str] = &["cli", "loadtest", "sim", "workload"];
 
 #[test]
 fn serving_needs_no_tools() {

@@ -88,8 +88,8 @@ pub struct Report {
 pub struct RolloutFigures {
     /// Name of the model.
     pub model: String,
-    /// `baking`, `promoted` or `rolled_back`.
-    pub state: &'static str,
+    /// Where it stood at the end of the run.
+    pub state: version_rollout::State,
     /// Why it ended.
     pub cause: Option<String>,
     /// The tenant whose requests were decisive.

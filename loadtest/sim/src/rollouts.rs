@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use router_core::{ModelId, Nanos, Outcome, Reason};
-use version_rollout::{Arm, Cause, Ending, Event, MIRRORS, Rollout, Settings, Verdict};
+use version_rollout::{Arm, Ending, Event, Rollout, Settings};
 use workload::{RolloutPlan, VersionDraws, Workload};
 
 use crate::inflight::{Part, Request};
@@ -30,31 +30,29 @@ struct ModelRollout {
     /// `None` until the new version is loaded.
     core: Option<Rollout>,
     draws: VersionDraws,
-    mirrors: usize,
     ended_at: Option<u64>,
 }
 
 impl Rollouts {
     pub(crate) fn new(workload: &Workload) -> Self {
-        let mut rollouts = Self::default();
+        let (mut rollouts, default) = (Self::default(), Settings::default());
         for (number, model) in (0..).zip(&workload.models) {
             let canary = workload.models.len().saturating_add(rollouts.canaries.len());
             rollouts.models.push(model.rollout.as_ref().map(|plan| {
                 rollouts.canaries.push(number);
                 ModelRollout {
                     settings: Settings {
-                        canary: plan.canary,
-                        bake: Duration::from_nanos(plan.bake),
-                        samples: plan.samples,
-                        compare: plan.compare,
-                        agreement: plan.agreement,
+                        canary: plan.canary.unwrap_or(default.canary),
+                        bake: plan.bake.map_or(default.bake, Duration::from_nanos),
+                        samples: plan.samples.unwrap_or(default.samples),
+                        compare: plan.compare.unwrap_or(default.compare),
+                        agreement: plan.agreement.unwrap_or(default.agreement),
                         tenants: u16::try_from(workload.tenants.len()).unwrap_or(u16::MAX).max(1),
                     },
                     plan: plan.clone(),
                     canary: ModelId(u32::try_from(canary).unwrap_or(u32::MAX)),
                     core: None,
                     draws: VersionDraws::new(plan.version, workload.seed, &model.name),
-                    mirrors: 0,
                     ended_at: None,
                 }
             }));
@@ -120,12 +118,11 @@ impl Rollouts {
         }
     }
 
-    /// The number of the router that a request runs on to compare outputs, if few enough others do.
-    pub(crate) fn mirror(&mut self, model: u32) -> Option<ModelId> {
-        let rollout = self.models.get_mut(model as usize)?.as_mut()?;
-        let may = rollout.mirrors < MIRRORS && rollout.is_baking();
-        rollout.mirrors += usize::from(may);
-        may.then_some(rollout.canary)
+    /// The number of the router that a request runs on to compare outputs, while both versions get requests.
+    pub(crate) fn canary(&self, model: u32) -> Option<ModelId> {
+        let rollout = self.models.get(model as usize)?.as_ref()?;
+        let is_baking = rollout.core.as_ref().is_some_and(|core| core.verdict().is_none());
+        is_baking.then_some(rollout.canary)
     }
 
     /// Counts the end of a request. Returns how its client sees it: a canary fails on requests that the router knows as done.
@@ -142,12 +139,14 @@ impl Rollouts {
         let arm = match request.part {
             Part::None => return as_it_was,
             Part::Mirror => {
-                rollout.mirrors = rollout.mirrors.saturating_sub(1);
-                if outcome == Outcome::Done {
-                    let agrees =
-                        !(rollout.draws.fails(request.tenant) || rollout.draws.differs(request.tenant));
-                    rollout.handle(now, Event::Compared { tenant: request.tenant, agrees });
-                }
+                let tenant = request.tenant;
+                let event = if outcome == Outcome::Done {
+                    let agrees = !(rollout.draws.fails(tenant) || rollout.draws.differs(tenant));
+                    Event::Compared { tenant, agrees }
+                } else {
+                    Event::NotCompared
+                };
+                rollout.handle(now, event);
                 return as_it_was;
             }
             Part::Stable { .. } => Arm::Stable,
@@ -165,8 +164,13 @@ impl Rollouts {
         if let Some(ending) = ending {
             rollout.handle(now, Event::Ended { arm, tenant: request.tenant, ending });
         }
-        if request.part == (Part::Stable { mirrored: true }) && outcome == Outcome::Done {
-            self.mirrors.push_back(Request { part: Part::Mirror, deadline: None, arrived: now, ..*request });
+        if request.part == (Part::Stable { mirrored: true }) {
+            if outcome == Outcome::Done {
+                let mirror = Request { part: Part::Mirror, deadline: None, arrived: now, ..*request };
+                self.mirrors.push_back(mirror);
+            } else {
+                rollout.handle(now, Event::NotCompared);
+            }
         }
         seen
     }
@@ -177,17 +181,11 @@ impl Rollouts {
         let figures = models.filter_map(|(model, rollout)| {
             let rollout = rollout.as_ref()?;
             let core = rollout.core.as_ref()?;
-            let tenant = match core.verdict().map(|verdict| verdict.cause()) {
-                Some(Cause::Worse { tenant: Some(tenant), .. }) => workload.tenants.get(usize::from(tenant)),
-                _ => None,
-            };
+            let tenant = core.verdict().and_then(|verdict| verdict.tenant());
+            let tenant = tenant.and_then(|tenant| workload.tenants.get(usize::from(tenant)));
             Some(RolloutFigures {
                 model: model.name.clone(),
-                state: match core.verdict() {
-                    None => "baking",
-                    Some(Verdict::Promoted { .. }) => "promoted",
-                    Some(Verdict::RolledBack { .. }) => "rolled_back",
-                },
+                state: core.state(),
                 cause: core.verdict().map(|verdict| verdict.cause().to_string()),
                 tenant: tenant.map(|tenant| tenant.name.clone()),
                 at_s: seconds(rollout.plan.at),
@@ -200,10 +198,6 @@ impl Rollouts {
 }
 
 impl ModelRollout {
-    fn is_baking(&self) -> bool {
-        self.core.as_ref().is_some_and(|core| core.verdict().is_none())
-    }
-
     fn handle(&mut self, now: u64, event: Event) {
         let Some(core) = &mut self.core else { return };
         if core.handle(Duration::from_nanos(now), event).is_some() {

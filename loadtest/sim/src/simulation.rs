@@ -419,7 +419,7 @@ impl Simulation {
 
     /// Runs a request that the stable version answered on the canary too, after everything else that waits.
     fn mirror(&mut self, request: Request) -> Result<(), Breach> {
-        let Some(version) = self.rollouts.mirror(request.model) else { return Ok(()) };
+        let Some(version) = self.rollouts.canary(request.model) else { return Ok(()) };
         let row_bytes = self.workload.models.get(request.model as usize).map_or(0, |model| model.row_bytes);
         let arrival = Arrival {
             request: self.requests.insert(request),

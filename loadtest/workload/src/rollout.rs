@@ -13,16 +13,16 @@ use crate::spans::Span;
 pub struct RolloutPlan {
     /// When the new version is loaded, in nanoseconds from the start.
     pub at: u64,
-    /// Share of the requests that the new version gets, above 0 and at most 0.5.
-    pub canary: f64,
+    /// Share of the requests that the new version gets, above 0 and at most 0.5. `None`: the default, as below.
+    pub canary: Option<f64>,
     /// Least time before a promotion, in nanoseconds.
-    pub bake: u64,
+    pub bake: Option<u64>,
     /// Least number of requests of the new version before a promotion.
-    pub samples: u64,
+    pub samples: Option<u64>,
     /// Whether outputs are compared.
-    pub compare: bool,
+    pub compare: Option<bool>,
     /// Least share of compared requests whose outputs must agree.
-    pub agreement: f64,
+    pub agreement: Option<f64>,
     /// The new version.
     pub version: NewVersion,
 }
@@ -63,8 +63,6 @@ struct VersionSection {
 
 /// Slowest version: batch times times this.
 const TIME_MAX: f64 = 1_000.0;
-const BAKE: Span = Span(600_000_000_000);
-const SAMPLES: u64 = 500;
 
 impl RolloutPlan {
     pub(crate) fn read(
@@ -73,13 +71,12 @@ impl RolloutPlan {
         field: &str,
     ) -> Result<Self, WorkloadError> {
         let version = &section.version;
-        let share = |key: &str, share: Option<f64>, default: f64, range: std::ops::RangeInclusive<f64>| {
-            let share = share.unwrap_or(default);
-            if range.contains(&share) {
-                return Ok(share);
+        let within = |key: &str, share: Option<f64>, range: std::ops::RangeInclusive<f64>| match share {
+            Some(share) if !range.contains(&share) => {
+                let problem = format!("expected {} to {}, got {share}", range.start(), range.end());
+                Err(WorkloadError::new(format!("{field}.{key}"), problem))
             }
-            let problem = format!("expected {} to {}, got {share}", range.start(), range.end());
-            Err(WorkloadError::new(format!("{field}.{key}"), problem))
+            share => Ok(share),
         };
         let tenant = version.tenant.as_ref().map(|name| {
             let number = tenants.iter().position(|tenant| tenant == name);
@@ -92,15 +89,16 @@ impl RolloutPlan {
         });
         Ok(Self {
             at: section.at.map_or(0, |at| at.0),
-            canary: share("canary", section.canary, 0.1, 1e-6..=0.5)?,
-            bake: section.bake.unwrap_or(BAKE).0,
-            samples: section.samples.unwrap_or(SAMPLES),
-            compare: section.compare.unwrap_or(false),
-            agreement: share("agreement", section.agreement, 0.99, 0.0..=1.0)?,
+            canary: within("canary", section.canary, 1e-6..=0.5)?,
+            bake: section.bake.map(|bake| bake.0),
+            samples: section.samples,
+            compare: section.compare,
+            agreement: within("agreement", section.agreement, 0.0..=1.0)?,
             version: NewVersion {
-                time: share("version.time", version.time, 1.0, 1e-3..=TIME_MAX)?,
-                failures: share("version.failures", version.failures, 0.0, 0.0..=1.0)?,
-                disagreements: share("version.disagreements", version.disagreements, 0.0, 0.0..=1.0)?,
+                time: within("version.time", version.time, 1e-3..=TIME_MAX)?.unwrap_or(1.0),
+                failures: within("version.failures", version.failures, 0.0..=1.0)?.unwrap_or(0.0),
+                disagreements: within("version.disagreements", version.disagreements, 0.0..=1.0)?
+                    .unwrap_or(0.0),
                 tenant: tenant.transpose()?,
             },
         })

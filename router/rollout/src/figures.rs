@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Arm, Ending};
 
 /// How the requests of one version ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endings {
     /// Requests that ended.
     pub requests: u64,
@@ -18,10 +18,10 @@ pub struct Endings {
 }
 
 /// The figures on which a verdict is based.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Time since the canary got its first requests.
-    #[serde(rename = "elapsed_s", serialize_with = "in_seconds")]
+    #[serde(rename = "elapsed_s", with = "in_seconds")]
     pub elapsed: Duration,
     /// The version that served before.
     pub stable: Endings,
@@ -47,14 +47,6 @@ impl Endings {
 }
 
 impl Figures {
-    /// Those of one version.
-    pub fn of(&self, arm: Arm) -> &Endings {
-        match arm {
-            Arm::Stable => &self.stable,
-            Arm::Canary => &self.canary,
-        }
-    }
-
     pub(crate) fn of_mut(&mut self, arm: Arm) -> &mut Endings {
         match arm {
             Arm::Stable => &mut self.stable,
@@ -63,6 +55,17 @@ impl Figures {
     }
 }
 
-fn in_seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
+mod in_seconds {
+    use std::time::Duration;
+
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(time.as_secs_f64())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }

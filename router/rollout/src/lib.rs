@@ -18,7 +18,7 @@ mod traffic_share;
 mod verdict;
 
 pub use figures::{Endings, Figures};
-pub use machine::{Event, Rollout};
+pub use machine::{Event, Rollout, State};
 pub use settings::Settings;
 pub use verdict::{Cause, Measure, Verdict};
 
@@ -44,8 +44,6 @@ pub enum Ending {
     Failed,
 }
 
-/// Requests that run on both versions at once, at most. More would take lanes from requests with deadlines.
-pub const MIRRORS: usize = 4;
 /// Share of requests by which a canary may be worse than the stable version without being rolled back: one point.
 pub const MARGIN: f64 = 0.01;
 /// Probability of rolling back a canary that is not worse than the stable version by more than [`MARGIN`].

@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::evidence::{Comparison, Excess};
 use crate::figures::Figures;
 use crate::settings::Settings;
 use crate::traffic_share::TrafficShare;
 use crate::verdict::{Cause, Measure, Verdict};
 use crate::{Arm, Ending, FALSE_ALARM};
+
+/// Requests that run on both versions at once, at most. More would take lanes from requests with deadlines.
+const MIRRORS: usize = 4;
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +34,8 @@ pub enum Event {
         /// Whether the outputs agree.
         agrees: bool,
     },
+    /// A request that was to run on both versions did not, or its outputs say nothing.
+    NotCompared,
     /// A request on the canary failed with two lanes. Lanes serve other models too, so one is enough.
     Crashed,
     /// Time has passed.
@@ -39,6 +46,18 @@ pub enum Event {
     RollBack,
 }
 
+/// Where a roll-out stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Both versions get requests.
+    Baking,
+    /// The new version gets all requests.
+    Promoted,
+    /// The old version gets all requests.
+    RolledBack,
+}
+
 /// A roll-out: a stable version and a canary, until one of them gets all requests.
 #[derive(Clone, Debug)]
 pub struct Rollout {
@@ -46,6 +65,8 @@ pub struct Rollout {
     began: Duration,
     served: TrafficShare,
     mirrored: TrafficShare,
+    /// Requests that run on both versions.
+    mirrors: usize,
     all: Evidence,
     /// Evidence by tenant, if there are several.
     tenants: BTreeMap<u16, Evidence>,
@@ -103,6 +124,7 @@ impl Rollout {
             began: now,
             served: TrafficShare::default(),
             mirrored: TrafficShare::default(),
+            mirrors: 0,
             all: Evidence::new(&settings),
             tenants: BTreeMap::new(),
             figures: Figures::default(),
@@ -121,9 +143,14 @@ impl Rollout {
     }
 
     /// Whether the next request of a tenant that gets the stable version is run on the canary too: the same share as the canary
-    /// gets, so that its load at most doubles.
+    /// gets, so that its load at most doubles, and few at once. If it is, [`Event::Compared`] or [`Event::NotCompared`] must follow.
     pub fn mirrors(&mut self, tenant: u16) -> bool {
-        self.settings.compare && self.verdict.is_none() && self.mirrored.take(tenant, self.settings.canary)
+        let is_due = self.settings.compare
+            && self.verdict.is_none()
+            && self.mirrored.take(tenant, self.settings.canary);
+        let mirrors = is_due && self.mirrors < MIRRORS;
+        self.mirrors += usize::from(mirrors);
+        mirrors
     }
 
     /// Takes up an event. Returns the verdict if this event led to it.
@@ -142,7 +169,12 @@ impl Rollout {
                 self.each(tenant, |evidence| evidence.ended(arm, ending));
                 self.evaluate(Some(tenant))
             }
+            Event::NotCompared => {
+                self.mirrors = self.mirrors.saturating_sub(1);
+                None
+            }
             Event::Compared { tenant, agrees } => {
+                self.mirrors = self.mirrors.saturating_sub(1);
                 self.figures.compared += 1;
                 self.figures.disagreed += u64::from(!agrees);
                 self.each(tenant, |evidence| evidence.agreement.add(!agrees));
@@ -160,6 +192,15 @@ impl Rollout {
     /// What is known so far.
     pub fn figures(&self) -> &Figures {
         &self.figures
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> State {
+        match self.verdict {
+            None => State::Baking,
+            Some(Verdict::Promoted { .. }) => State::Promoted,
+            Some(Verdict::RolledBack { .. }) => State::RolledBack,
+        }
     }
 
     /// How it ended. `None`: it has not.

@@ -18,3 +18,16 @@ pub struct Settings {
     /// Number of tenants whose requests are told apart, at least 1.
     pub tenants: u16,
 }
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            canary: 0.1,
+            bake: Duration::from_secs(600),
+            samples: 500,
+            compare: false,
+            agreement: 0.99,
+            tenants: 1,
+        }
+    }
+}

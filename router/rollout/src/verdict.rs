@@ -2,11 +2,8 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 /// What is done with the canary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "verdict", rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It gets all requests from now on.
     Promoted {
@@ -21,8 +18,7 @@ pub enum Verdict {
 }
 
 /// Why a roll-out ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The bake time is over, with enough requests and without evidence against the canary.
     Baked,
@@ -40,8 +36,7 @@ pub enum Cause {
 }
 
 /// What the two versions are compared by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Measure {
     /// Requests that the version failed on.
     Failures,
@@ -56,6 +51,14 @@ impl Verdict {
     pub fn cause(&self) -> Cause {
         match *self {
             Self::Promoted { cause } | Self::RolledBack { cause } => cause,
+        }
+    }
+
+    /// The tenant whose requests alone led to it.
+    pub fn tenant(&self) -> Option<u16> {
+        match self.cause() {
+            Cause::Worse { tenant, .. } => tenant,
+            Cause::Baked | Cause::Operator | Cause::Crashed => None,
         }
     }
 

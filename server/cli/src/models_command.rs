@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arguments::{ModelsAction, ModelsArgs};
 use crate::rest::{self, Server};
-use crate::rollout_report::Rollout;
+use crate::rollout_report;
 
 /// Timeout of a call: loading a large model is the slowest.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -104,9 +104,9 @@ async fn rollout(
     if arguments.json {
         output::line(String::from_utf8_lossy(&answer).trim_end());
     } else {
-        let rollout: Rollout = serde_json::from_slice(&answer)
+        let rollout: node::catalog::RolloutView = serde_json::from_slice(&answer)
             .with_context(|| format!("{} did not answer with a roll-out", server.authority))?;
-        output::write(rollout.text().as_bytes());
+        output::write(rollout_report::text(&rollout).as_bytes());
     }
     Ok(())
 }

@@ -139,4 +139,12 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn what_if_offers_every_policy() {
+        let page = include_str!("dashboard/page/index.html");
+        for (policy, _) in router_core::batch::Policy::ALL {
+            assert!(page.contains(&format!("<option>{policy}</option>")), "{policy}");
+        }
+    }
 }

@@ -36,7 +36,7 @@ use http::header::{CONNECTION, HOST};
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Request, Response, Version};
 use hyper::body::Body;
-use identity::{Host, HostDenied};
+use identity::HostDenied;
 use node::metrics::Transport;
 use node::reason::{Reason, Refusal};
 use node::tenants::RequestTenant;
@@ -58,21 +58,22 @@ pub use routes::{ROUTES, Route};
 pub struct HttpService {
     front: Arc<Front>,
     router: Router,
-    /// Names of the admin listener. `None`: this serves the inference listener.
-    admin: Option<Arc<Host>>,
+    surface: Surface,
 }
 
 impl HttpService {
     /// The inference listener.
     pub fn new(front: Arc<Front>) -> Self {
-        let router = routes::router(Arc::clone(&front), Surface::Inference);
-        Self { front, router, admin: None }
+        Self::on(front, Surface::Inference)
     }
 
-    /// The admin listener, which answers to these names.
-    pub fn admin(front: Arc<Front>, host: Arc<Host>) -> Self {
-        let router = routes::router(Arc::clone(&front), Surface::Admin);
-        Self { front, router, admin: Some(host) }
+    /// The admin listener, which answers to the names that the front end has for it.
+    pub fn admin(front: Arc<Front>) -> Self {
+        Self::on(front, Surface::Admin)
+    }
+
+    fn on(front: Arc<Front>, surface: Surface) -> Self {
+        Self { router: routes::router(Arc::clone(&front), surface), front, surface }
     }
 
     /// Lets an inference request in, and says whose it is.
@@ -102,7 +103,7 @@ impl HttpService {
         } else if let Err(denied) = self.check_host(&parts) {
             let refusal = Refusal::new(Reason::HostRefused, denied.to_string());
             response::refused(&self.front, &refusal, &id)
-        } else if self.admin.is_none()
+        } else if self.surface == Surface::Inference
             && parts.method == Method::POST
             && let Some(target) = route::infer_target(parts.uri.path())
         {
@@ -140,7 +141,10 @@ impl HttpService {
 impl HttpService {
     /// Browsers must not reach the admin listener under the name of another site, also on loopback.
     fn check_host(&self, parts: &Parts) -> Result<(), HostDenied> {
-        self.admin.as_ref().map_or(Ok(()), |host| host.check(&parts.uri, &parts.headers))
+        match self.surface {
+            Surface::Inference => Ok(()),
+            Surface::Admin => self.front.admin_host.check(&parts.uri, &parts.headers),
+        }
     }
 }
 

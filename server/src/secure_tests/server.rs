@@ -122,7 +122,7 @@ impl Server {
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut addresses = Vec::new();
         let rest = HttpService::new(Arc::clone(&front));
-        let admin = HttpService::admin(Arc::clone(&front), Arc::default());
+        let admin = HttpService::admin(Arc::clone(&front));
         for service in [rest, admin] {
             let listener = Listener::bind("test", here).await.unwrap().with_tls(identity.tls.clone());
             addresses.push(listener.address);

@@ -127,6 +127,17 @@ fn crashes_and_operators_decide_at_once_and_for_good() {
     }
 }
 
+#[test]
+fn few_requests_run_on_both_versions_at_once() {
+    let mut rollout = Rollout::new(settings(), Duration::ZERO);
+    let mirrored = |rollout: &mut Rollout| (0..200).filter(|_| rollout.mirrors(0)).count();
+    assert_eq!(mirrored(&mut rollout), MIRRORS);
+    rollout.handle(Duration::ZERO, Event::NotCompared);
+    rollout.handle(Duration::ZERO, Event::Compared { tenant: 0, agrees: true });
+    assert_eq!(mirrored(&mut rollout), 2);
+    assert_eq!(rollout.figures().compared, 1);
+}
+
 fn events() -> impl Strategy<Value = Event> {
     let ending = prop_oneof![Just(Ending::InTime), Just(Ending::Late), Just(Ending::Failed)];
     let arm = prop_oneof![Just(Arm::Stable), Just(Arm::Canary)];
@@ -134,6 +145,7 @@ fn events() -> impl Strategy<Value = Event> {
         20 => (arm, 0..4_u16, ending).prop_map(|(arm, tenant, ending)| Event::Ended { arm, tenant, ending }),
         5 => (0..4_u16, any::<bool>()).prop_map(|(tenant, agrees)| Event::Compared { tenant, agrees }),
         2 => Just(Event::Tick),
+        1 => Just(Event::NotCompared),
     ]
 }
 

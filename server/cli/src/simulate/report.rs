@@ -143,7 +143,7 @@ fn rollouts(study: &Study) -> String {
             vec![
                 label.clone(),
                 rollout.model.clone(),
-                rollout.state.replace('_', " "),
+                crate::rollout_report::word(rollout.state).to_owned(),
                 rollout.ended_s.map_or_else(dash, |end| number(end - rollout.at_s)),
                 number(figures.canary.requests as f64),
                 percent(figures.canary.attainment()),

@@ -55,7 +55,7 @@ pub use load::row_bytes;
 pub use overrides::LoadParameters;
 pub use remote::SourceError;
 pub use response_cache::{CacheKey, ResponseCache, key as cache_key};
-pub use rollouts::{Mirror, RolloutState, RolloutView, Trial};
+pub use rollouts::{Mirror, RolloutState, RolloutView, Trial, VersionView};
 pub use sessions::ModelsHeld;
 pub use shapes::Counts as ShapeCounts;
 pub use source::Source;

@@ -5,14 +5,13 @@ mod trial;
 mod view;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use models::{ContentHash, RolloutSettings};
-use tokio::sync::{Notify, Semaphore};
-use version_rollout::{Arm, Event, MIRRORS, Rollout, Settings, Verdict};
+use models::{ContentHash, RolloutSettings, Share};
+use tokio::sync::Notify;
+use version_rollout::{Arm, Event, Rollout, Settings, Verdict};
 
 use super::version::Loaded;
 use super::{Catalog, Model};
@@ -20,11 +19,8 @@ use crate::metrics::{rollout_began, rollout_ended};
 use crate::reason::{Reason, Refusal};
 
 pub use trial::{Mirror, Trial};
-pub use view::{RolloutState, RolloutView};
-
-const DEFAULT_BAKE: Duration = Duration::from_secs(600);
-const DEFAULT_SAMPLES: u64 = 500;
-const DEFAULT_AGREEMENT: f64 = 0.99;
+pub use version_rollout::State as RolloutState;
+pub use view::{RolloutView, VersionView};
 
 /// Two versions of a model that share its requests.
 pub struct VersionRollout {
@@ -34,11 +30,8 @@ pub struct VersionRollout {
     keeps_stable: bool,
     core: Mutex<Rollout>,
     began: Instant,
-    /// Whether a load has put other versions in its place.
-    is_over: AtomicBool,
     /// Told of a verdict, of other settings and of the end.
     changed: Notify,
-    mirrors: Arc<Semaphore>,
 }
 
 /// The roll-outs of one model.
@@ -61,11 +54,15 @@ impl ModelRollouts {
         self.rejected.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Whether a roll-out is the one under way.
+    fn is_active(&self, rollout: &Arc<VersionRollout>) -> bool {
+        self.active.load().as_ref().is_some_and(|active| Arc::ptr_eq(active, rollout))
+    }
+
     /// Ends the roll-out under way without a verdict.
     pub(super) fn supersede(&self) {
         if let Some(active) = self.active.swap(None) {
             rollout_ended(&active.canary.name);
-            active.is_over.store(true, Ordering::Relaxed);
             active.changed.notify_one();
         }
     }
@@ -102,9 +99,7 @@ impl VersionRollout {
             keeps_stable,
             core: Mutex::new(Rollout::new(settings, Duration::ZERO)),
             began: Instant::now(),
-            is_over: AtomicBool::new(false),
             changed: Notify::new(),
-            mirrors: Arc::new(Semaphore::new(MIRRORS)),
         }
     }
 
@@ -169,12 +164,13 @@ impl Catalog {
 
     fn rollout_settings(&self, settings: &RolloutSettings) -> Settings {
         let tenants = self.tenants().numbers().len();
+        let default = Settings::default();
         Settings {
-            canary: settings.canary(),
-            bake: settings.bake.map_or(DEFAULT_BAKE, |bake| bake.0),
-            samples: settings.samples.map_or(DEFAULT_SAMPLES, |samples| samples.get()),
-            compare: settings.compare.unwrap_or(false),
-            agreement: settings.agreement.map_or(DEFAULT_AGREEMENT, |share| share.get()),
+            canary: settings.canary.map_or(default.canary, Share::get),
+            bake: settings.bake.map_or(default.bake, |bake| bake.0),
+            samples: settings.samples.map_or(default.samples, |samples| samples.get()),
+            compare: settings.compare.unwrap_or(default.compare),
+            agreement: settings.agreement.map_or(default.agreement, Share::get),
             tenants: u16::try_from(tenants).unwrap_or(u16::MAX).max(1),
         }
     }

@@ -24,7 +24,7 @@ use super::terms::Terms;
 use super::view::{self, View};
 use crate::catalog::{Catalog, Loaded, ModelsHeld};
 use crate::config::Partition;
-use crate::metrics::{InterferenceMetrics, device_up, plan_ended, plan_in_force, plans_begin};
+use crate::metrics::{InterferenceMetrics, PlanMetrics, device_up, plan_ended, plans_begin};
 use crate::reason::Refusal;
 
 /// Most gpulets, and models, that a log line lists.
@@ -45,6 +45,7 @@ pub struct Task {
     runner: EffectRunner,
     controller: Controller,
     interference: InterferenceMetrics,
+    plan_shown: PlanMetrics,
     operator_plan: Waiting,
     /// Prevents loads and unloads while a change is in progress.
     held: Option<ModelsHeld>,
@@ -70,6 +71,7 @@ impl Task {
             runner,
             controller,
             interference: InterferenceMetrics::default(),
+            plan_shown: PlanMetrics::default(),
             operator_plan: Waiting::default(),
             held: None,
         }
@@ -147,7 +149,7 @@ impl Task {
         }
     }
 
-    fn show_plan(&self, models: &[Arc<Loaded>]) {
+    fn show_plan(&mut self, models: &[Arc<Loaded>]) {
         let (rollout, latest) = (self.controller.rollout(), self.controller.latest());
         let devices = self.controller.problem().map(Problem::devices).unwrap_or_default();
         let mut gpulets: BTreeMap<&str, usize> =
@@ -158,7 +160,7 @@ impl Task {
         let planned = models
             .iter()
             .filter_map(|loaded| Some((loaded.name.as_str(), latest.model(&loaded.name)?.target)));
-        plan_in_force(&gpulets, &planned.collect::<Vec<_>>(), latest.share());
+        self.plan_shown.show(&gpulets, &planned.collect(), latest.share());
     }
 
     /// Totals of the batches that active gpulets have run.

@@ -35,7 +35,7 @@ pub use interference::InterferenceMetrics;
 pub use machine::MachineMetrics;
 pub use model::{LaneMetrics, ModelLabels, ModelMetrics};
 pub use model_source::{repository_listed, repository_refresh_failed};
-pub use partition::{plan_ended, plan_in_force, plans_begin};
+pub use partition::{PlanMetrics, plan_ended, plans_begin};
 pub use process::process_read;
 pub use rollout::{rollout_began, rollout_decided, rollout_ended};
 pub use telemetry::telemetry_sent;
@@ -141,7 +141,7 @@ mod tests {
             rollout_began("m");
             process_read();
             plans_begin();
-            plan_in_force(&BTreeMap::from([("gpu-0", 2)]), &[("m", 5.0)], 1.0);
+            PlanMetrics::default().show(&BTreeMap::from([("gpu-0", 2)]), &BTreeMap::from([("m", 5.0)]), 1.0);
             telemetry_sent(&::telemetry::Statistics::default());
             metrics::counter!(names::ACCESS_LOG_LOST.name).increment(1);
             metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => "cached").increment(1);

@@ -1,7 +1,6 @@
 //! Carries out the verdict of a roll-out.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, Weak};
 
 use version_rollout::{Event, Verdict};
@@ -18,7 +17,7 @@ pub(super) async fn follow(catalog: Weak<Catalog>, model: Weak<Model>, rollout: 
             let core = rollout.core();
             (core.verdict(), core.next_tick())
         };
-        if rollout.is_over.load(Ordering::Relaxed) {
+        if !model.upgrade().is_some_and(|model| model.rollouts.is_active(&rollout)) {
             return;
         }
         if verdict.is_some() {
@@ -45,12 +44,8 @@ impl Catalog {
     pub(super) async fn conclude(&self, model: &Model, rollout: &Arc<VersionRollout>) {
         let _layout = self.changing.read().await;
         let _control = model.control.lock().await;
-        let is_active = |active: &Arc<VersionRollout>| Arc::ptr_eq(active, rollout);
-        let (Some(verdict), true) =
-            (rollout.core().verdict(), model.rollouts.active.load().as_ref().is_some_and(is_active))
-        else {
-            return;
-        };
+        let verdict = rollout.core().verdict().filter(|_| model.rollouts.is_active(rollout));
+        let Some(verdict) = verdict else { return };
         let view = rollout.view(self.tenants());
         log(&view, verdict);
         rollout_decided(&rollout.canary.name, verdict.is_promotion());

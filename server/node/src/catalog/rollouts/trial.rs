@@ -5,7 +5,6 @@ use std::sync::Arc;
 use models::agree;
 use models::engine::Response;
 use router_core::Tenant;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use version_rollout::{Arm, Ending, Event};
 
@@ -21,13 +20,13 @@ pub struct Trial {
     is_open: bool,
 }
 
-/// A request of the stable version that runs on the canary too.
+/// A request of the stable version that runs on the canary too. Dropped before its end, it says nothing.
 pub struct Mirror {
     rollout: Arc<VersionRollout>,
     tenant: u16,
     /// Holds the canary.
     _user: TaskTrackerToken,
-    _permit: OwnedSemaphorePermit,
+    is_open: bool,
 }
 
 impl Trial {
@@ -44,13 +43,13 @@ impl Trial {
 
     /// If the request is to run on the canary too, and few enough others do.
     pub fn mirror(&self) -> Option<Mirror> {
-        if self.arm != Arm::Stable || !self.rollout.core().mirrors(self.tenant) {
+        if self.arm != Arm::Stable {
             return None;
         }
-        let permit = Arc::clone(&self.rollout.mirrors).try_acquire_owned().ok()?;
         let user = self.rollout.canary.hold()?;
+        let mirrors = self.rollout.core().mirrors(self.tenant);
         let rollout = Arc::clone(&self.rollout);
-        Some(Mirror { rollout, tenant: self.tenant, _user: user, _permit: permit })
+        mirrors.then(|| Mirror { rollout, tenant: self.tenant, _user: user, is_open: true })
     }
 
     /// It was answered.
@@ -95,13 +94,22 @@ impl Mirror {
     }
 
     /// Compares its answer with that of the stable version. A canary that has no time for the request says nothing by that.
-    pub fn compare(self, stable: &Response, canary: Result<Response, Refusal>) {
+    pub fn compare(mut self, stable: &Response, canary: Result<Response, Refusal>) {
         let agrees = match canary {
             Ok(canary) => agree(&stable.outputs, &canary.outputs).is_ok(),
             Err(refusal) if ending(refusal.reason) == Some(Ending::Failed) => false,
             Err(_) => return,
         };
+        self.is_open = false;
         self.rollout.handle(Event::Compared { tenant: self.tenant, agrees });
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        if self.is_open {
+            self.rollout.handle(Event::NotCompared);
+        }
     }
 }
 

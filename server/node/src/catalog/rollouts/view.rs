@@ -1,27 +1,15 @@
 //! A roll-out as operators see it.
 
-use serde::Serialize;
-use version_rollout::{Cause, Figures, Verdict};
+use serde::{Deserialize, Serialize};
+use version_rollout::{Figures, State};
 
 use super::VersionRollout;
 use crate::catalog::version::Loaded;
 use crate::tenants::{RequestTenant, Tenants};
 use router_core::Tenant;
 
-/// Where a roll-out stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RolloutState {
-    /// Both versions get requests.
-    Baking,
-    /// The new version gets all requests.
-    Promoted,
-    /// The old version gets all requests.
-    RolledBack,
-}
-
 /// A version of a model, by number and content.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VersionView {
     /// Its number.
     pub version: u64,
@@ -30,12 +18,12 @@ pub struct VersionView {
 }
 
 /// A roll-out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RolloutView {
     /// Name of the model.
     pub model: String,
     /// Where it stands.
-    pub state: RolloutState,
+    pub state: State,
     /// Why it ended.
     pub cause: Option<String>,
     /// The tenant whose requests were decisive.
@@ -64,23 +52,15 @@ impl VersionRollout {
         if verdict.is_none() {
             figures.elapsed = self.began.elapsed();
         }
-        let tenant = match verdict.map(|verdict| verdict.cause()) {
-            Some(Cause::Worse { tenant, .. }) => tenant,
-            _ => None,
-        };
         let name = |number| {
             let tenant = RequestTenant { number: Tenant::new(number), is_other: false };
             tenants.request_names().of(tenant).to_string()
         };
         RolloutView {
             model: self.canary.name.clone(),
-            state: match verdict {
-                None => RolloutState::Baking,
-                Some(Verdict::Promoted { .. }) => RolloutState::Promoted,
-                Some(Verdict::RolledBack { .. }) => RolloutState::RolledBack,
-            },
+            state: core.state(),
             cause: verdict.map(|verdict| verdict.cause().to_string()),
-            tenant: tenant.map(name),
+            tenant: verdict.and_then(|verdict| verdict.tenant()).map(name),
             stable: version(&self.stable),
             canary: version(&self.canary),
             share: core.settings().canary,
