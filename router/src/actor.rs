@@ -480,6 +480,9 @@ impl Actor {
             Control::Snapshot(reply) => {
                 let _ = reply.send(self.core.snapshot());
             }
+            Control::Outlooks(reply) => {
+                let _ = reply.send(self.core.outlooks());
+            }
             Control::Explain(RecordKey { request, ended }, reply) => {
                 let _ = reply.send(self.core.explain(request, ended));
             }

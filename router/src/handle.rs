@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
-use router_core::{Explanation, LaneId, ModelId, ModelSpec, Reason, RequestId, Snapshot, TenantTable};
+use router_core::{
+    Explanation, LaneId, ModelId, ModelSpec, Outlook, Reason, RequestId, Snapshot, TenantTable,
+};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
@@ -35,6 +37,7 @@ pub(crate) enum Control {
     LaneDown(LaneId, oneshot::Sender<Result<(), LaneDownError>>),
     Drain { until: Instant, done: oneshot::Sender<()> },
     Snapshot(oneshot::Sender<Snapshot>),
+    Outlooks(oneshot::Sender<Vec<Outlook>>),
     Explain(RecordKey, oneshot::Sender<Option<Explanation>>),
 }
 
@@ -172,6 +175,13 @@ impl RouterHandle {
     pub async fn snapshot(&self) -> Option<Snapshot> {
         let (reply, answer) = oneshot::channel();
         self.control.send(Control::Snapshot(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// What a new request of each model would meet; `None` when the actor has ended.
+    pub async fn outlooks(&self) -> Option<Vec<Outlook>> {
+        let (reply, answer) = oneshot::channel();
+        self.control.send(Control::Outlooks(reply)).await.ok()?;
         answer.await.ok()
     }
 

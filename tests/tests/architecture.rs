@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gpulet-core", &["invariant"]),
     ("lane-plan", &["gpulet-core", "router-core"]),
     ("version-rollout", &[]),
+    ("fleet-core", &["gpulet-core", "invariant"]),
     ("units", &[]),
     ("identity", &[]),
     ("telemetry", &[]),

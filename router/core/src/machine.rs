@@ -7,6 +7,7 @@ mod evaluate;
 mod invariants;
 mod lane_classes;
 mod lifecycle;
+mod outlook;
 mod planning;
 mod rate_limit;
 mod reports;
@@ -36,6 +37,7 @@ use crate::time_quota::Tokens;
 use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
 
 pub use invariants::{Checker, Violation};
+pub use outlook::Outlook;
 pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
 
 /// All requests, queues, lanes and batches of one router.

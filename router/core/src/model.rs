@@ -31,6 +31,8 @@ pub(crate) struct Model {
     pub slo: Nanos,
     /// Payload bytes a row of the last request.
     pub row_bytes: u64,
+    /// Payload bytes a row in the profile, for estimates before the first request.
+    pub profiled_row_bytes: u64,
     /// Pool of the lanes that run it.
     pub pool: u32,
     /// Queues that are not empty.
@@ -69,6 +71,7 @@ impl Model {
             most_unfinished: Peak::over(RATE_MEMORY),
             slo: Nanos::ZERO,
             row_bytes: 0,
+            profiled_row_bytes: spec.profile.first().map_or(0, |point| point.row_bytes),
             pool,
             queues: Vec::new(),
             queued: [0; Class::COUNT],
@@ -110,6 +113,7 @@ impl Model {
             most_unfinished,
             slo,
             row_bytes,
+            profiled_row_bytes,
             pool,
             queues,
             queued,
@@ -131,6 +135,7 @@ impl Model {
             most_unfinished,
             slo,
             row_bytes,
+            profiled_row_bytes,
             queues,
             queued,
             in_flight,

@@ -383,3 +383,24 @@ fn a_window_fires_when_its_time_is_up() {
     assert_eq!(t.router.next_wake(), Some(at_ms(2)));
     assert_eq!(dispatched(&t.feed(2, Event::Tick)).unwrap().1, [1, 2]);
 }
+
+#[test]
+fn the_outlook_is_what_a_new_request_would_meet() {
+    let mut t = Timeline::new(Policy::new("deadline", &BatchOptions::default()).unwrap());
+    let outlook = t.router.outlooks()[0];
+    assert_eq!((outlook.model, outlook.lanes, outlook.max_batch), (MODEL, 1, 8));
+    assert_eq!((outlook.free_in, outlook.backlog, outlook.queued), (Nanos::ZERO, Nanos::ZERO, 0));
+    assert!(outlook.single_time >= at_ms(10) && outlook.single_time < at_ms(13), "{outlook:?}");
+    // 17 ms for 8 rows.
+    assert!(outlook.row_time >= Nanos(2_100_000) && outlook.row_time < Nanos(2_700_000), "{outlook:?}");
+
+    t.arrive(0, 0, Some(10));
+    t.arrive(1, 1, Some(500));
+    t.arrive(1, 2, Some(500));
+    let outlook = t.router.outlooks()[0];
+    assert!(outlook.free_in >= at_ms(9) && outlook.free_in < at_ms(12), "{outlook:?}");
+    assert_eq!((outlook.queued, outlook.backlog), (2, Nanos(2 * outlook.row_time.0)));
+
+    t.feed(2, Event::ModelDown(MODEL));
+    assert!(t.router.outlooks().is_empty(), "a model that takes no requests has none");
+}
