@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "charts",
             "device-sections",
+            "fleet-core",
             "gpulet-core",
             "invariant",
             "lane-plan",

@@ -27,6 +27,7 @@ impl Digest {
             Event::LaneFailed(lane) => (19, u64::from(lane.0)),
             Event::ModelUp(spec) => (6, u64::from(spec.model.0)),
             Event::Tick => (7, 0),
+            Event::ArriveTogether(arrivals) => (15, arrivals.len() as u64),
             Event::Cancel(request) => (8, u64::from(request.slot())),
             Event::ModelDown(model) => (9, u64::from(model.0)),
             Event::ModelChanged(spec) => (20, u64::from(spec.model.0)),

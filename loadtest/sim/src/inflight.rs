@@ -75,6 +75,12 @@ impl InFlight {
         Some(request)
     }
 
+    /// Requests with their slots.
+    pub(crate) fn iter_with_slots(&self) -> impl Iterator<Item = (usize, &Request)> {
+        let entries = self.entries.iter().enumerate();
+        entries.filter_map(|(slot, entry)| Some((slot, entry.request.as_ref()?)))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Request> {
         self.entries.iter().filter_map(|entry| entry.request.as_ref())
     }

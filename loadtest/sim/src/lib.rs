@@ -30,6 +30,7 @@ mod digest;
 mod error;
 mod estimate;
 mod figures;
+pub mod fleet;
 mod inflight;
 mod lanes;
 pub mod league;

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
+use crate::fleet::FleetSection;
 use crate::rollout::RolloutSection;
 use crate::spans::Span;
 use crate::tenant_section::TenantSection;
@@ -30,6 +31,7 @@ pub(crate) struct Document {
     #[serde(default)]
     pub(crate) devices: BTreeMap<String, DeviceSection>,
     pub(crate) partition: Option<PartitionSection>,
+    pub(crate) fleet: Option<FleetSection>,
     #[serde(default)]
     pub(crate) models: BTreeMap<String, ModelSection>,
 }

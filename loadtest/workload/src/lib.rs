@@ -14,6 +14,7 @@ mod arrivals;
 mod document;
 mod draws;
 mod files;
+mod fleet;
 mod lanes;
 mod limits;
 mod names;
@@ -38,6 +39,7 @@ mod workload;
 
 pub use arrivals::{Arrivals, Offered};
 pub use document::Paths;
+pub use fleet::{Fleet, FleetFault, FleetPart, NODES_MAX};
 pub use lanes::{LaneChange, Lanes, Noise, Stalls};
 pub use limits::{DURATION_MAX, LANES_MAX, MODELS_MAX, REQUESTS_MAX};
 pub use noise::ExecutionNoise;

@@ -25,7 +25,34 @@ pub const SEED_MAX: u64 = i64::MAX as u64 - 10_000;
 /// Poisson, gamma, MMPP, evenly spaced, diurnal or a flash crowd. Some workloads have noise in their batch times, profiles
 /// that are wrong, or requests of several rows.
 pub fn document(seed: u64) -> String {
-    let (mut draw, lanes, count, load) = size(seed);
+    let (draw, lanes, count, load) = size(seed);
+    let about = format!("{count} random models on {lanes} lanes at {load:.2} times their lane time");
+    write_document((seed, draw), &format!("random-{seed}"), &about, (lanes, count, load), "")
+}
+
+/// A random workload of a fleet as the text of a workload file: models as in [`document`], three for every two nodes, with one or two
+/// lanes a node, a load from 0.5 to 1.1, 8 to 24 models in the memory of a node, and views that are 100 ms old.
+pub fn fleet_document(seed: u64, nodes: u32) -> String {
+    let mut draw = Draw(generator(seed, Purpose::Workload, "fleet"));
+    let lanes = f64::from(nodes) * draw.uniform(1.0, 2.99).floor();
+    let load = draw.uniform(0.5, 1.1);
+    let count = (nodes * 3 / 2).clamp(3, 2_000);
+    let memory = draw.log_uniform(8.0, 24.99) as u32;
+    let about = format!(
+        "{count} random models on {nodes} nodes with {lanes} lanes at {load:.2} times their lane time"
+    );
+    let zones = nodes.min(3);
+    let fleet = format!("\n[fleet]\nnodes = {nodes}\nmodels_per_node = {memory}\nzones = {zones}\n");
+    write_document((seed, draw), &format!("fleet-{nodes}-{seed}"), &about, (lanes, count, load), &fleet)
+}
+
+fn write_document(
+    (seed, mut draw): (u64, Draw),
+    name: &str,
+    about: &str,
+    (lanes, count, load): (f64, u32, f64),
+    sections: &str,
+) -> String {
     let noise = draw.noise();
     let many_rows = draw.chance(0.25);
     let mut models: Vec<Model> = (0..count).map(|_| draw.model(many_rows)).collect();
@@ -36,8 +63,8 @@ pub fn document(seed: u64) -> String {
     let rate: f64 = models.iter().map(|model| model.rate).sum();
     let seconds = (REQUESTS / rate).clamp(SECONDS.0, SECONDS.1).ceil();
     let mut text = format!(
-        "name = \"random-{seed}\"\nabout = \"{count} random models on {lanes} lanes at {load:.2} times their lane time\"\n\
-         seed = {seed}\nduration = \"{}s\"\nwarmup = \"{WARMUP}s\"\n\n[lanes]\ncount = {lanes}\n{noise}",
+        "name = \"{name}\"\nabout = \"{about}\"\n\
+         seed = {seed}\nduration = \"{}s\"\nwarmup = \"{WARMUP}s\"\n\n[lanes]\ncount = {lanes}\n{noise}{sections}",
         seconds + WARMUP
     );
     for (number, model) in models.iter().enumerate() {

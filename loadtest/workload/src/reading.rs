@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::document::Document;
 use crate::files::Texts;
+use crate::fleet::Fleet;
 use crate::lanes::Lanes;
 use crate::limits::{DURATION_MAX, MODELS_MAX, REQUESTS_MAX};
 use crate::names::check_name;
@@ -66,11 +67,16 @@ fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Wor
     }
     let partition = Partition::read(&document, lines, files)?;
     let lanes = Lanes::read(&document.lanes, partition.as_ref().map(Partition::count))?;
+    let fleet = document.fleet.as_ref().map(|section| Fleet::read(section, &lanes)).transpose()?;
+    if fleet.is_some() && partition.is_some() {
+        let problem = "a fleet is simulated with fixed lanes only: remove it, or [devices]";
+        return Err(WorkloadError::new("fleet", problem));
+    }
     let tenants = tenants::read(&document)?;
     let models = read_models(&document, lines, &tenants, files)?;
     let Document { name, about, seed, warmup, .. } = document;
     let workload =
-        Workload { name, about, seed, extent, warmup: warmup.0, lanes, partition, tenants, models };
+        Workload { name, about, seed, extent, warmup: warmup.0, lanes, partition, fleet, tenants, models };
     workload.check_load()?;
     Ok(workload)
 }

@@ -1,5 +1,6 @@
 //! A checked workload, with the copies of every model expanded.
 
+use crate::fleet::Fleet;
 use crate::lanes::Lanes;
 use crate::limits::{DURATION_MAX, REQUESTS_MAX};
 use crate::overhead::Spans;
@@ -29,6 +30,8 @@ pub struct Workload {
     pub lanes: Lanes,
     /// Devices that a simulation partitions into gpulets. `None` if its lanes are fixed.
     pub partition: Option<Partition>,
+    /// The machines that the lanes are on. `None`: one.
+    pub fleet: Option<Fleet>,
     /// Tenants by number. Number 0 is `default`, the tenant of requests that name none.
     pub tenants: Vec<Tenant>,
     /// Models by number, in the order of the file, copies one after the other.

@@ -59,6 +59,9 @@ pub struct BatchReport {
 pub enum Event<'a> {
     /// A request arrived.
     Arrive(Arrival),
+    /// Requests that arrived together, from a sender that forms batches. They are judged one by one, and no batch starts before all
+    /// of them are queued.
+    ArriveTogether(&'a [Arrival]),
     /// The client left.
     Cancel(RequestId),
     /// A lane finished a batch.

@@ -4,6 +4,7 @@ pub mod arena;
 pub mod arguments;
 pub mod candidate;
 mod devices;
+mod fleet;
 pub mod reading;
 pub mod report;
 pub mod runs;
@@ -31,7 +32,12 @@ pub const DEFAULT_POLICY: &str = "deadline";
 
 /// Simulates and prints the report.
 pub fn run(arguments: &SimulateArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
-    let study = study(arguments, environment.stderr_is_terminal)?;
+    let file = reading::read_or_draw(&arguments.workload)?;
+    let workload = reading::adapt(file.workload.clone(), arguments.rate_scale, arguments.lanes)?;
+    if workload.fleet.is_some() {
+        return fleet::run(arguments, &file, &workload);
+    }
+    let study = study_of(arguments, &workload, environment.stderr_is_terminal)?;
     if let Some(path) = &arguments.report {
         write_report(&study, &command(arguments), path)?;
     }
@@ -46,14 +52,23 @@ pub fn run(arguments: &SimulateArgs, environment: &Environment) -> anyhow::Resul
     Ok(ExitCode::SUCCESS)
 }
 
+#[cfg(test)]
 fn study(arguments: &SimulateArgs, show_bar: bool) -> anyhow::Result<Study> {
     let file = reading::read_or_draw(&arguments.workload)?;
     let workload = reading::adapt(file.workload, arguments.rate_scale, arguments.lanes)?;
-    check_words("--placement", &arguments.placement, Policy::NAMES, &workload)?;
+    study_of(arguments, &workload, show_bar)
+}
+
+fn study_of(
+    arguments: &SimulateArgs,
+    workload: &workload::Workload,
+    show_bar: bool,
+) -> anyhow::Result<Study> {
+    check_words("--placement", &arguments.placement, Policy::NAMES, workload)?;
     let scalers: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();
-    check_words("--scaling", &arguments.scaling, &scalers, &workload)?;
+    check_words("--scaling", &arguments.scaling, &scalers, workload)?;
     let mut candidates =
-        candidates(arguments, &workload).map_err(|problem| anyhow::anyhow!("--policy: {problem}"))?;
+        candidates(arguments, workload).map_err(|problem| anyhow::anyhow!("--policy: {problem}"))?;
     for candidate in &mut candidates {
         candidate.setup.max_events = arguments.max_events;
         if arguments.check {
@@ -61,7 +76,7 @@ fn study(arguments: &SimulateArgs, show_bar: bool) -> anyhow::Result<Study> {
         }
     }
     let query = Query {
-        workload: &workload,
+        workload,
         candidates: &candidates,
         seeds: arguments.seeds,
         scales: if arguments.report.is_some() { &study::SCALES } else { &[] },

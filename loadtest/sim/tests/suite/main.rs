@@ -4,6 +4,7 @@
 #![expect(clippy::panic, reason = "a test fails by panicking")]
 
 mod drops;
+mod fleets;
 mod interference;
 mod invariants;
 mod limits;

@@ -10,14 +10,14 @@ use workload::random;
 #[derive(Args, Clone, Debug)]
 pub struct SimulateArgs {
     /// Workload file in TOML: models, requests and lanes (loadtest/workload/README.md); or `random:SEED`, one of the
-    /// random workloads of `tessera arena --random`.
+    /// random workloads of `tessera arena --random`; or `fleet:NODES:SEED`, one of a fleet.
     #[arg(value_name = "WORKLOAD.toml")]
     pub workload: PathBuf,
     /// A policy, with options after a colon: `triton:max_delay=2ms,preferred=4|8`; may be repeated to compare
     /// several. Default: `deadline`.
     #[arg(long, value_name = "NAME[:OPTIONS]")]
     pub policy: Vec<String>,
-    /// Compare all policies, the best first.
+    /// Compare all policies, the best first. For a fleet, all methods of spreading requests over its nodes.
     #[arg(long, conflicts_with = "policy")]
     pub compare: bool,
     /// Placement policy instead of the workload's, for workloads with a `partition` section; may be repeated to compare several.
@@ -64,6 +64,7 @@ Examples:
   tessera simulate loadtest/arena/ten-models.toml --compare --seeds 5 --report ten.html
   tessera simulate mine.toml --find-capacity --lanes 4
   tessera simulate random:37 --compare
+  tessera simulate fleet:100:1 --compare     100 nodes and their pickers against one machine
   tessera simulate loadtest/partition/shifting-devices.toml --scaling attainment --scaling static
   tessera simulate mine.toml --policy deadline --policy 'triton:max_delay=2ms,preferred=4|8'
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use node::files::read_text;
-use workload::{Lines, Workload, WorkloadError, random};
+use workload::{Lines, NODES_MAX, Workload, WorkloadError, random};
 
 /// Largest workload file.
 const WORKLOAD_BYTES: u64 = 16 << 20;
@@ -18,8 +18,20 @@ pub struct WorkloadFile {
     pub workload: Workload,
 }
 
-/// Reads the workload file, or draws the random workload `random:SEED`.
+/// Reads the workload file, or draws the random workload `random:SEED` or `fleet:NODES:SEED`.
 pub fn read_or_draw(path: &Path) -> anyhow::Result<WorkloadFile> {
+    if let Some(named) = path.to_str().and_then(|name| name.strip_prefix("fleet:")) {
+        let numbers =
+            named.split_once(':').and_then(|(nodes, seed)| Some((nodes.parse().ok()?, seed.parse().ok()?)));
+        let known =
+            numbers.filter(|(nodes, seed)| (1..=NODES_MAX).contains(nodes) && *seed <= random::SEED_MAX);
+        let (nodes, seed) = known.with_context(|| {
+            format!("`fleet:{named}`: expected 1 to {NODES_MAX} nodes and a seed, like `fleet:100:1`")
+        })?;
+        let text = random::fleet_document(seed, nodes);
+        let workload = parse(&text, path)?;
+        return Ok(WorkloadFile { text, workload });
+    }
     match path.to_str().and_then(|name| name.strip_prefix("random:")) {
         Some(seed) => {
             let known = seed.parse().ok().filter(|seed| *seed <= random::SEED_MAX);

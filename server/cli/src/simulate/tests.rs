@@ -338,3 +338,18 @@ fn mistakes_in_devices_are_named_with_their_place() {
     let error = Bench::new(SMALL).study(&["--scaling", "static"]).unwrap_err().to_string();
     assert!(error.starts_with("--scaling: expected a workload with [devices]"), "{error}");
 }
+
+#[test]
+fn a_fleet_is_compared_with_one_machine_and_flags_without_use_are_refused() {
+    let text = SMALL.replace("[models.resnet]", "[fleet]\nnodes = 2\n\n[models.resnet]");
+    let bench = Bench::new(&text);
+    let run = |flags: &[&str]| run(&bench.arguments(flags), &Environment::default());
+    assert!(run(&["--compare", "--json"]).is_ok());
+    for (flags, said) in [
+        (&["--find-capacity"][..], "--find-capacity: not available for a workload with [fleet]"),
+        (&["--seeds", "3"], "--seeds: not available"),
+    ] {
+        let error = run(flags).unwrap_err().to_string();
+        assert!(error.starts_with(said), "{error}");
+    }
+}

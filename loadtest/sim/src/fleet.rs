@@ -1,0 +1,305 @@
+//! A fleet in virtual time: nodes, each with a router of its own, pickers with views that are old, a leader that plans, a network with
+//! delays, and faults. Routers, pickers and the planner are the code that runs in a real fleet.
+//!
+//! Events at the same moment have a fixed order: faults, nodes, what the leader notices, what nodes say, models that are loaded,
+//! requests that reach a node, answers that reach a picker, and the timers of pickers. New requests come after all of them.
+
+mod balancing;
+mod events;
+mod faults;
+mod figures;
+mod node;
+mod placement;
+mod requests;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use fleet_core::node_plan::NodePlan;
+use fleet_core::pick::{Settings, Update};
+use router_core::batch::{BatchOptions, Policy};
+use router_core::{ConfigError, ModelId, ModelSpec, RouterConfig};
+use workload::{Arrivals, ExecutionNoise, Extent, Fleet, Workload};
+
+use self::balancing::Balancer;
+use self::events::{Events, What};
+use self::figures::Figures;
+use self::node::Node;
+use self::placement::Placement;
+use crate::error::{Breach, Broken, SimError};
+use crate::inflight::Request;
+use crate::setup::Setup;
+
+pub use self::balancing::Balancing;
+pub use self::figures::FleetReport;
+
+/// Time after which a gateway asks another picker if one does not answer, in nanoseconds.
+const PICKER_TIMEOUT: u64 = 100_000_000;
+
+/// Nodes that a gateway tries for one request at most.
+const TRIES: usize = 3;
+
+/// Batching policy of nodes behind pickers that form the batches: it runs what it gets.
+const BEHIND_PICKER: &str = "triton";
+
+struct PickerState {
+    balancer: Balancer,
+    is_up: bool,
+    /// When gateways know that it is not.
+    avoided_from: u64,
+    /// When its timer is set.
+    wake: u64,
+    /// Views and answers that reached it while it was stopped.
+    waiting: Vec<(u32, Rc<Update>)>,
+    answers: Vec<(u32, u64)>,
+}
+
+/// A run of a fleet.
+pub struct FleetSimulation {
+    workload: Workload,
+    fleet: Fleet,
+    setup: Setup,
+    config: RouterConfig,
+    specs: Vec<ModelSpec>,
+    node_names: Vec<String>,
+    node_numbers: BTreeMap<String, u32>,
+    nodes: Vec<Node>,
+    pickers: Vec<PickerState>,
+    next_picker: u32,
+    placement: Placement,
+    in_force: BTreeMap<String, NodePlan>,
+    is_leader_up: bool,
+    /// By node: whether the leader knows it to be there.
+    known: Vec<bool>,
+    noise: ExecutionNoise,
+    figures: Figures,
+    events: Events,
+    /// Requests at a picker, by key, with its number.
+    held: BTreeMap<u64, (Request, u32)>,
+    next_key: u64,
+    now: u64,
+    end: u64,
+}
+
+fn unusable(field: &'static str, problem: &str) -> SimError {
+    ConfigError::new(field, problem.to_owned()).into()
+}
+
+impl FleetSimulation {
+    /// Creates a run. The first plan is in force and all its models are loaded.
+    ///
+    /// # Errors
+    /// If the workload has no fleet, no duration or no profiles, or if no plan exists.
+    pub fn new(workload: &Workload, setup: &Setup, balancing: Balancing) -> Result<Self, SimError> {
+        let fleet = workload.fleet.clone().ok_or_else(|| unusable("fleet", "missing"))?;
+        let Extent::Time(end) = workload.extent else {
+            return Err(unusable("duration", "missing: a fleet is simulated for a time"));
+        };
+        let lanes = workload.lanes.count / fleet.nodes;
+        let policy = match balancing {
+            Balancing::Tessera => Policy::new(BEHIND_PICKER, &BatchOptions::default())?,
+            _ => setup.policy.clone(),
+        };
+        let spec = |(id, model): (u32, &workload::Model)| {
+            setup.spec(ModelId(id), model, 1.0).map(|spec| ModelSpec { policy: policy.clone(), ..spec })
+        };
+        let specs = (0..).zip(&workload.models).map(spec).collect::<Result<Vec<_>, _>>()?;
+        let config = setup.router(workload, lanes)?;
+        let names: Vec<String> = (0..fleet.nodes).map(|node| format!("node-{node:05}")).collect();
+        let models: BTreeMap<String, u32> =
+            (0..).zip(&workload.models).map(|(number, model)| (model.name.clone(), number)).collect();
+        let nodes = (0..fleet.nodes).map(|node| Node::new(&config, node * lanes, lanes));
+        let nodes = nodes.collect::<Result<_, _>>().map_err(|breach| broken(breach, workload, setup, 0))?;
+        let picker = |number: u32| {
+            let travel = Duration::from_nanos(2 * fleet.network);
+            let settings = Settings { pickers: fleet.pickers, number, travel, ..Settings::default() };
+            let balancer = Balancer::new(balancing, settings, &names, &models, workload.seed)
+                .map_err(|problem| unusable("fleet", &problem))?;
+            let (waiting, answers) = (Vec::new(), Vec::new());
+            let (avoided_from, wake) = (u64::MAX, u64::MAX);
+            Ok(PickerState { balancer, is_up: true, avoided_from, wake, waiting, answers })
+        };
+        let mut simulation = Self {
+            pickers: (0..fleet.pickers).map(picker).collect::<Result<_, SimError>>()?,
+            next_picker: 0,
+            nodes,
+            placement: Placement::new(workload, &fleet, &names).map_err(|error| unusable("fleet", &error))?,
+            in_force: BTreeMap::new(),
+            is_leader_up: true,
+            known: vec![true; fleet.nodes as usize],
+            noise: ExecutionNoise::new(workload)?,
+            figures: Figures::new(balancing.name(), (workload.warmup, end), workload.models.len())
+                .map_err(|error| unusable("report", &error.to_string()))?,
+            events: Events::default(),
+            held: BTreeMap::new(),
+            next_key: 0,
+            now: 0,
+            node_numbers: (0..).zip(&names).map(|(number, name)| (name.clone(), number)).collect(),
+            node_names: names,
+            workload: workload.clone(),
+            setup: setup.clone(),
+            fleet,
+            config,
+            specs,
+            end,
+        };
+        simulation.begin().map_err(|breach| simulation.broken(breach))?;
+        Ok(simulation)
+    }
+
+    fn begin(&mut self) -> Result<(), Breach> {
+        self.plan(true)?;
+        for fault in self.fleet.faults.clone() {
+            self.events.push(fault.at, What::Fault(fault));
+        }
+        for node in 0..self.fleet.nodes {
+            // The pickers know the first views when the traffic begins.
+            let update = self.signals(node);
+            for picker in 0..self.fleet.pickers {
+                self.seen(picker, node, &update);
+            }
+            let offset = self.fleet.signals * u64::from(node + 1) / u64::from(self.fleet.nodes);
+            self.events.push(offset, What::Sample(node));
+        }
+        Ok(())
+    }
+
+    /// Runs to the end of the traffic and until every request ended.
+    ///
+    /// # Errors
+    /// [`SimError::Broken`] where an invariant does not hold.
+    pub fn run(mut self) -> Result<FleetReport, SimError> {
+        self.run_to_end().map_err(|breach| self.broken(breach))?;
+        let Self { workload, nodes, figures, .. } = self;
+        Ok(figures.done(&nodes, u64::from(workload.lanes.count)))
+    }
+
+    fn run_to_end(&mut self) -> Result<(), Breach> {
+        let mut arrivals = Arrivals::new(&self.workload);
+        let mut upcoming = arrivals.next();
+        loop {
+            let next = self.events.next_at();
+            if let Some(offered) = upcoming.filter(|offered| next.is_none_or(|at| offered.at < at)) {
+                self.now = offered.at;
+                upcoming = arrivals.next();
+                self.arrives(&offered);
+                continue;
+            }
+            let Some((at, what)) = self.events.pop() else { break };
+            self.now = at;
+            self.happen(what)?;
+        }
+        let (offered, ended) = self.figures.balance();
+        Breach::unless(ended == offered, "F1", || format!("{offered} requests arrived and {ended} ended"))
+    }
+
+    fn happen(&mut self, what: What) -> Result<(), Breach> {
+        // After the traffic, only what ends requests goes on.
+        let is_over = self.now > self.end;
+        match what {
+            What::Fault(_) | What::Sample(_) if is_over => Ok(()),
+            What::Fault(fault) => self.fails(fault),
+            What::FaultEnds(fault) => {
+                self.recovers(fault);
+                Ok(())
+            }
+            What::Noticed => self.noticed(),
+            What::Node(node) => self.node_advances(node),
+            What::Sample(node) => {
+                self.sample(node);
+                Ok(())
+            }
+            What::Seen { picker, node, update } => {
+                self.seen(picker, node, &update);
+                Ok(())
+            }
+            What::Loaded { node, model } => self.loaded(node, model),
+            What::Reach(travelling) => self.reach(travelling),
+            What::Answered { picker, node, key } => {
+                self.answered(picker, node, key);
+                Ok(())
+            }
+            What::AskedAgain(request) => {
+                self.ask_picker(request);
+                Ok(())
+            }
+            What::AskedOwner(owner, request) => {
+                self.pick(owner, request);
+                Ok(())
+            }
+            What::Picker(number) => {
+                if self.pickers.get(number as usize).is_some_and(|picker| picker.wake == self.now) {
+                    self.tick_picker(number);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn signals(&mut self, node: u32) -> Rc<Update> {
+        let node = self.nodes.get_mut(node as usize);
+        Rc::new(node.map(|node| node.signals(&self.workload)).unwrap_or_default())
+    }
+
+    /// A node says what it has, and does so again.
+    fn sample(&mut self, node: u32) {
+        self.events.push(self.now + self.fleet.signals, What::Sample(node));
+        if self.nodes.get(node as usize).is_some_and(|node| node.up) {
+            let update = self.signals(node);
+            for picker in 0..self.fleet.pickers {
+                let seen = What::Seen { picker, node, update: Rc::clone(&update) };
+                self.events.push(self.now + self.fleet.network, seen);
+            }
+        }
+    }
+
+    fn seen(&mut self, number: u32, node: u32, update: &Rc<Update>) {
+        let Some(picker) = self.pickers.get_mut(number as usize) else { return };
+        if picker.is_up {
+            picker.balancer.seen(self.now, node, update);
+            self.decided(number);
+        } else {
+            picker.waiting.push((node, Rc::clone(update)));
+        }
+    }
+
+    fn answered(&mut self, number: u32, node: u32, key: u64) {
+        let Some(picker) = self.pickers.get_mut(number as usize) else { return };
+        if picker.is_up {
+            picker.balancer.ended(self.now, node, key);
+            self.decided(number);
+        } else {
+            picker.answers.push((node, key));
+        }
+    }
+
+    fn tick_picker(&mut self, number: u32) {
+        let Some(picker) = self.pickers.get_mut(number as usize) else { return };
+        picker.wake = u64::MAX;
+        if picker.is_up {
+            // A timer without requests would run for ever.
+            if self.now <= self.end || !self.held.is_empty() {
+                picker.balancer.tick(self.now);
+                self.decided(number);
+            }
+        }
+    }
+
+    fn broken(&self, breach: Breach) -> SimError {
+        broken(breach, &self.workload, &self.setup, self.now)
+    }
+}
+
+fn broken(breach: Breach, workload: &Workload, setup: &Setup, at: u64) -> SimError {
+    SimError::Broken(Box::new(Broken {
+        id: breach.id,
+        detail: breach.detail,
+        workload: workload.name.clone(),
+        policy: setup.label.clone(),
+        seed: workload.seed,
+        at,
+        event: 0,
+        trace: Vec::new(),
+    }))
+}

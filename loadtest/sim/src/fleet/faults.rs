@@ -1,0 +1,150 @@
+//! Faults of a fleet, and what the leader does about them.
+
+use workload::{FleetFault, FleetPart};
+
+use super::events::What;
+use super::{FleetSimulation, PICKER_TIMEOUT};
+use crate::error::Breach;
+
+impl FleetSimulation {
+    pub(super) fn fails(&mut self, fault: FleetFault) -> Result<(), Breach> {
+        if let Some(until) = fault.until {
+            self.events.push(until, What::FaultEnds(fault));
+        }
+        let noticed = self.now + self.fleet.notice;
+        match fault.part {
+            FleetPart::Leader => self.is_leader_up = false,
+            FleetPart::Picker(number) => {
+                let Some(picker) = self.pickers.get_mut(number as usize).filter(|picker| picker.is_up) else {
+                    return Ok(());
+                };
+                (picker.is_up, picker.avoided_from) = (false, noticed);
+                // Gateways wait in vain for what it holds, and ask another one.
+                let held = self.held.extract_if(.., |_, (_, holder)| *holder == number);
+                for (key, (request, _)) in held {
+                    picker.answers.push((0, key));
+                    self.events.push(self.now + PICKER_TIMEOUT, What::AskedAgain(request));
+                }
+            }
+            FleetPart::Node(number) => {
+                if let Some(node) = self.nodes.get_mut(number as usize).filter(|node| node.up) {
+                    for inside in node.killed(&self.config)? {
+                        self.figures.lost_inside(inside.request.arrived);
+                        let (picker, key) = (inside.picker, inside.key);
+                        let back = self.now + self.fleet.network;
+                        self.events.push(back, What::Answered { picker, node: number, key });
+                    }
+                    self.events.push(noticed, What::Noticed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn recovers(&mut self, fault: FleetFault) {
+        match fault.part {
+            FleetPart::Leader => {
+                self.is_leader_up = true;
+                self.events.push(self.now, What::Noticed);
+            }
+            FleetPart::Picker(number) => {
+                let waiting = self.pickers.get_mut(number as usize).map(|picker| {
+                    (picker.is_up, picker.avoided_from) = (true, u64::MAX);
+                    (std::mem::take(&mut picker.waiting), std::mem::take(&mut picker.answers))
+                });
+                let (waiting, answers) = waiting.unwrap_or_default();
+                for (node, update) in waiting {
+                    self.seen(number, node, &update);
+                }
+                for (node, key) in answers {
+                    self.answered(number, node, key);
+                }
+                self.tick_picker(number);
+            }
+            FleetPart::Node(number) => {
+                let Some(node) = self.nodes.get_mut(number as usize) else { return };
+                node.up = true;
+                // It starts with the last plan that it got.
+                let plan = self.node_names.get(number as usize).and_then(|name| self.in_force.get(name));
+                let models = plan.map(|plan| self.placement.models(plan)).unwrap_or_default();
+                self.load(number, &models);
+                self.events.push(self.now + self.fleet.notice, What::Noticed);
+            }
+        }
+    }
+
+    /// The pickers and the leader know which nodes are there.
+    pub(super) fn noticed(&mut self) -> Result<(), Breach> {
+        for (number, (node, known)) in (0..).zip(self.nodes.iter().zip(&mut self.known)) {
+            *known = node.up;
+            if !node.up {
+                for picker in self.pickers.iter_mut().filter(|picker| picker.is_up) {
+                    picker.balancer.lost(self.now, number);
+                }
+            }
+        }
+        (0..self.fleet.pickers).for_each(|picker| self.decided(picker));
+        if self.is_leader_up { self.plan(false) } else { Ok(()) }
+    }
+
+    /// Plans for the nodes that are known, and tells them.
+    pub(super) fn plan(&mut self, at_once: bool) -> Result<(), Breach> {
+        let planned = self.placement.plan(&self.known, &self.in_force);
+        let planned = planned.map_err(|detail| Breach { id: "F2", detail })?;
+        self.figures.planned(&planned);
+        for (name, plan) in &planned.nodes {
+            let Some(number) = self.node_numbers.get(name).copied() else { continue };
+            for planned in &plan.models {
+                for picker in &mut self.pickers {
+                    picker.balancer.planned(number, &planned.model, planned.rate);
+                }
+            }
+            let wanted = self.placement.models(plan);
+            let Some(node) = self.nodes.get_mut(number as usize).filter(|node| node.up) else { continue };
+            let new: Vec<u32> =
+                wanted.iter().copied().filter(|model| !node.models.contains_key(model)).collect();
+            let old: Vec<u32> = node.models.keys().copied().filter(|model| !wanted.contains(model)).collect();
+            if at_once {
+                for model in new {
+                    node.models.insert(model, 0);
+                    if let Some(spec) = self.specs.get(model as usize) {
+                        node.load(0, spec, &mut self.noise)?;
+                    }
+                }
+                continue;
+            }
+            // Memory is bounded: a node drops what the plan does not have before it loads.
+            for model in old {
+                node.unload(self.now, model, &mut self.noise)?;
+            }
+            self.settle(number);
+            self.load(number, &new);
+        }
+        self.in_force = planned.nodes;
+        Ok(())
+    }
+
+    /// A node loads models, one after the other.
+    fn load(&mut self, number: u32, models: &[u32]) {
+        let mut at = self.now;
+        for model in models {
+            at += self.fleet.load;
+            if let Some(node) = self.nodes.get_mut(number as usize) {
+                node.models.insert(*model, at);
+            }
+            self.events.push(at, What::Loaded { node: number, model: *model });
+        }
+    }
+
+    pub(super) fn loaded(&mut self, number: u32, model: u32) -> Result<(), Breach> {
+        let node = self.nodes.get_mut(number as usize);
+        let Some((node, spec)) = node.zip(self.specs.get(model as usize)) else { return Ok(()) };
+        // The node failed since, or the plan changed.
+        if !node.up || node.models.get(&model) != Some(&self.now) {
+            return Ok(());
+        }
+        node.load(self.now, spec, &mut self.noise)?;
+        self.settle(number);
+        Ok(())
+    }
+}

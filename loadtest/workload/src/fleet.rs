@@ -1,0 +1,173 @@
+//! The machines of a simulated fleet, their network and their faults.
+
+use serde::Deserialize;
+use units::Fault as WorkloadError;
+
+use crate::lanes::Lanes;
+use crate::spans::{Span, show};
+
+/// Nodes of a fleet at most.
+pub const NODES_MAX: u32 = 10_000;
+const PICKERS_MAX: u32 = 64;
+const FAULTS_MAX: usize = 1_000;
+const MODELS_PER_NODE_MAX: u32 = 4_096;
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MILLISECOND;
+
+/// The machines that the lanes of a workload are on. The simulator plays them; the load generator has real ones.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Fleet {
+    /// Nodes, which are numbered from 0. Each has the same number of lanes.
+    pub nodes: u32,
+    /// Pickers that choose nodes for requests, all active.
+    pub pickers: u32,
+    /// Nanoseconds between two messages of a node to the pickers.
+    pub signals: u64,
+    /// Nanoseconds of every message's way, one way.
+    pub network: u64,
+    /// Models that the memory of a node holds.
+    pub models_per_node: u32,
+    /// Failure domains. The nodes are spread over them evenly.
+    pub zones: u32,
+    /// Nanoseconds that loading a model takes.
+    pub load: u64,
+    /// Nanoseconds from the failure of a node or the leader until the others know.
+    pub notice: u64,
+    /// Faults in order of time.
+    pub faults: Vec<FleetFault>,
+}
+
+/// A fault, and when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FleetFault {
+    /// Virtual time from the start, in nanoseconds.
+    pub at: u64,
+    /// When it ends. `None`: it lasts.
+    pub until: Option<u64>,
+    /// What fails.
+    pub part: FleetPart,
+}
+
+/// A part of a fleet that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FleetPart {
+    /// A node loses all that it holds, and starts again with its last plan.
+    Node(u32),
+    /// A picker stops and goes on later, with the views that it had. Its requests wait.
+    Picker(u32),
+    /// No plan changes.
+    Leader,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FleetSection {
+    nodes: u32,
+    pickers: Option<u32>,
+    signals: Option<Span>,
+    network: Option<Span>,
+    models_per_node: Option<u32>,
+    zones: Option<u32>,
+    load: Option<Span>,
+    notice: Option<Span>,
+    #[serde(default)]
+    faults: Vec<FaultSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FaultSection {
+    at: Span,
+    until: Option<Span>,
+    node: Option<u32>,
+    picker: Option<u32>,
+    #[serde(default)]
+    leader: bool,
+}
+
+fn within<T: PartialOrd + std::fmt::Display + Copy>(
+    key: &str,
+    value: T,
+    (least, most): (T, T),
+    shown: impl Fn(T) -> String,
+) -> Result<T, WorkloadError> {
+    if value >= least && value <= most {
+        return Ok(value);
+    }
+    let problem = format!("expected {} to {}, got {}", shown(least), shown(most), shown(value));
+    Err(WorkloadError::new(format!("fleet.{key}"), problem))
+}
+
+impl Fleet {
+    pub(crate) fn read(section: &FleetSection, lanes: &Lanes) -> Result<Self, WorkloadError> {
+        let count =
+            |key: &str, value: u32, most: u32| within(key, value, (1, most), |value| value.to_string());
+        let span = |key: &str, value: Option<Span>, default: u64, range: (u64, u64)| {
+            within(key, value.map_or(default, |span| span.0), range, show)
+        };
+        let nodes = count("nodes", section.nodes, NODES_MAX)?;
+        if !lanes.count.is_multiple_of(nodes) {
+            let problem =
+                format!("expected a divisor of `lanes.count`, which is {}, got {nodes}", lanes.count);
+            return Err(WorkloadError::new("fleet.nodes", problem));
+        }
+        if !lanes.changes.is_empty() {
+            let problem = "lanes of a fleet fail with their node: expected [[fleet.faults]] instead";
+            return Err(WorkloadError::new("lanes.failures", problem));
+        }
+        let pickers = count("pickers", section.pickers.unwrap_or(2), PICKERS_MAX)?;
+        Ok(Self {
+            nodes,
+            pickers,
+            signals: span("signals", section.signals, 100 * MILLISECOND, (MILLISECOND, 10 * SECOND))?,
+            network: span("network", section.network, MILLISECOND / 5, (0, SECOND))?,
+            models_per_node: count(
+                "models_per_node",
+                section.models_per_node.unwrap_or(16),
+                MODELS_PER_NODE_MAX,
+            )?,
+            zones: count("zones", section.zones.unwrap_or(1), nodes)?,
+            load: span("load", section.load, 2 * SECOND, (0, 3_600 * SECOND))?,
+            notice: span("notice", section.notice, SECOND, (0, 3_600 * SECOND))?,
+            faults: read_faults(&section.faults, nodes, pickers)?,
+        })
+    }
+}
+
+fn read_faults(
+    sections: &[FaultSection],
+    nodes: u32,
+    pickers: u32,
+) -> Result<Vec<FleetFault>, WorkloadError> {
+    if sections.len() > FAULTS_MAX {
+        let problem = format!("expected at most {FAULTS_MAX}, got {}", sections.len());
+        return Err(WorkloadError::new("fleet.faults", problem));
+    }
+    let read = |(number, section): (usize, &FaultSection)| {
+        let field = format!("fleet.faults.{number}");
+        let known = |key: &str, value: u32, count: u32| {
+            let problem = format!("expected 0 to {}, got {value}", count - 1);
+            if value < count { Ok(value) } else { Err(WorkloadError::new(format!("{field}.{key}"), problem)) }
+        };
+        let part = match (section.node, section.picker, section.leader) {
+            (Some(node), None, false) => FleetPart::Node(known("node", node, nodes)?),
+            (None, Some(picker), false) => FleetPart::Picker(known("picker", picker, pickers)?),
+            (None, None, true) => FleetPart::Leader,
+            _ => {
+                let problem = "expected one of `node = NUMBER`, `picker = NUMBER` and `leader = true`";
+                return Err(WorkloadError::new(field, problem));
+            }
+        };
+        let until = section.until.map(|until| until.0);
+        if let Some(until) = until.filter(|until| *until <= section.at.0) {
+            let problem =
+                format!("expected more than `at`, which is {}, got {}", show(section.at.0), show(until));
+            return Err(WorkloadError::new(format!("{field}.until"), problem));
+        }
+        Ok(FleetFault { at: section.at.0, until, part })
+    };
+    let mut faults = sections.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+    faults.sort_by_key(|fault| fault.at);
+    Ok(faults)
+}

@@ -1,0 +1,240 @@
+//! Plans nodes whose models share lanes.
+//!
+//! On few shared lanes, a long batch makes requests with a short objective late, whichever node they go to. So models are sorted by
+//! the time that they can wait, and cut into pools in which every batch leaves the others enough time. A pool needs the lane time of
+//! its models and a reserve for uneven traffic. Nodes are dealt out in proportion, and every node of a pool holds all its models: the
+//! pickers then use the pool as if it were one machine. Memory that is left holds models of other pools as spares.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gpulet_core::problem::{ProblemError, Workload};
+use gpulet_core::profile::{Profile, Quantile};
+
+use super::inputs::{FleetNode, Inputs};
+use super::pool_nodes::{Candidate, dealt};
+use super::pool_spares::spares;
+use super::pools::{Capacity, Member, cut, lanes_for};
+use super::{FleetPlan, NotPlanned};
+use crate::node_plan::{NodePlan, PlannedModel, Role};
+
+/// The pools in force are kept while they need at most this many times the lanes of the best ones: models that move have to be loaded.
+const KEEP: f64 = 1.1;
+
+/// Lanes that a pool counts in addition when there are more pools than nodes, doubled until there are fewer.
+const PER_POOL: f64 = 0.25;
+
+/// Plans the fleet.
+pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlanned> {
+    let nodes: Vec<&FleetNode> = inputs.accepting().filter(|node| !node.devices.is_empty()).collect();
+    let lanes: f64 = nodes.iter().map(|node| node.devices.len() as f64).sum();
+    let capacity = Capacity {
+        models: nodes.iter().map(|node| node.models_max as usize).min().unwrap_or(0),
+        bytes: nodes.iter().map(|node| bytes_of(node)).min().unwrap_or(0),
+    };
+    let members = members(inputs)?;
+    let pools = match (members.is_empty(), nodes.len()) {
+        (true, _) => Vec::new(),
+        (false, 0) => return Err(NotPlanned::Impossible("no node accepts models".to_owned())),
+        (false, count) => pools(inputs, &members, capacity, (count, lanes / count as f64))?,
+    };
+    let of_pool = |pool: &[usize]| -> Vec<Member> {
+        pool.iter().filter_map(|member| members.get(*member).cloned()).collect()
+    };
+    let needs: Vec<(f64, usize)> = pools
+        .iter()
+        .map(|pool| {
+            let pool = of_pool(pool);
+            (lanes_for(&pool), pool.iter().map(|member| member.nodes_min).max().unwrap_or(1))
+        })
+        .collect();
+    let dealt = dealt(&needs, &candidates(inputs, &members, &pools, &nodes));
+    let mut plans: BTreeMap<String, NodePlan> = inputs
+        .nodes
+        .iter()
+        .map(|node| (node.name.clone(), NodePlan { epoch, ..NodePlan::default() }))
+        .collect();
+    let spares = spares(&members, &pools, &dealt, capacity, |left, right| excludes(inputs, left, right));
+    let mut add = |node: usize, member: usize, share: f64, role: Role| {
+        let model = members.get(member).and_then(|member| inputs.models.get(member.model));
+        let plan = nodes.get(node).and_then(|node| plans.get_mut(&node.name));
+        if let (Some(model), Some(plan)) = (model, plan) {
+            let rate = model.wanted() * share;
+            plan.models.push(PlannedModel { model: model.name.clone(), rate, role });
+        }
+    };
+    for (pool, own) in pools.iter().zip(&dealt) {
+        for node in own {
+            pool.iter().for_each(|member| add(*node, *member, 1.0 / own.len() as f64, Role::Serving));
+        }
+    }
+    for (node, member) in spares {
+        add(node, member, 0.0, Role::Spare);
+    }
+    for plan in plans.values_mut() {
+        plan.models.sort_by(|left, right| left.model.cmp(&right.model));
+    }
+    let needed: f64 = needs.iter().map(|(lanes, _)| lanes).sum();
+    let used =
+        dealt.iter().flatten().filter_map(|node| nodes.get(*node)).map(|node| node.devices.len()).sum();
+    Ok(FleetPlan {
+        nodes: plans,
+        share: if needed > 0.0 { lanes / needed } else { f64::from(u8::from(!members.is_empty())) },
+        devices_used: used,
+        devices_wanted: needed.ceil() as usize,
+        devices_least: inputs.devices_least(),
+        loads: 0,
+    })
+}
+
+/// Whether two models, by index, must not share a device.
+fn excludes(inputs: &Inputs<'_>, left: usize, right: usize) -> bool {
+    let models = inputs.models.get(left).zip(inputs.models.get(right));
+    let has_rules = |model: &Workload| !model.not_with.is_empty();
+    models.is_some_and(|(left, right)| (has_rules(left) || has_rules(right)) && left.excludes(right))
+}
+
+fn bytes_of(node: &FleetNode) -> u64 {
+    node.devices.iter().map(|device| device.memory_bytes.saturating_sub(device.device_type.base_bytes)).sum()
+}
+
+/// The models in ascending order of slack.
+fn members(inputs: &Inputs<'_>) -> Result<Vec<Member>, NotPlanned> {
+    let mut profiles: BTreeMap<&str, Vec<&Profile>> = BTreeMap::new();
+    let types: BTreeSet<&str> = inputs
+        .nodes
+        .iter()
+        .flat_map(|node| &node.devices)
+        .map(|device| device.device_type.name.as_str())
+        .collect();
+    for profile in inputs.profiles.iter().filter(|profile| types.contains(profile.device())) {
+        profiles.entry(profile.model()).or_default().push(profile);
+    }
+    let mut members = Vec::with_capacity(inputs.models.len());
+    for (number, model) in inputs.models.iter().enumerate().filter(|(_, model)| model.is_needed()) {
+        let known = profiles.get(model.model.as_str()).into_iter().flatten();
+        // Of several device types the slowest: any node may get the model.
+        let slowest = known.filter_map(|profile| Some((*profile, time(profile, 1)?)));
+        let Some((profile, single_us)) = slowest.max_by(|left, right| left.1.total_cmp(&right.1)) else {
+            let problem =
+                format!("no profile of `{}` on any of the devices, run `tessera profile`", model.model);
+            let field = format!("models.{}", model.name);
+            return Err(ProblemError { field, problem }.into());
+        };
+        members.push(Member {
+            model: number,
+            slack_us: model.slo_us - single_us,
+            single_us,
+            row_us: row_times(profile, model),
+            rate: model.wanted(),
+            bytes: profile.weights_bytes().unwrap_or(0).saturating_add(profile.arena_bytes(1).unwrap_or(0)),
+            nodes_min: model.replicas_min.max(1) as usize,
+        });
+    }
+    members
+        .sort_by(|left, right| left.slack_us.total_cmp(&right.slack_us).then(left.model.cmp(&right.model)));
+    Ok(members)
+}
+
+fn time(profile: &Profile, batch: u32) -> Option<f64> {
+    profile.latency_us(Quantile::P99, batch, profile.units_total()).ok()
+}
+
+/// Lane time of a row by the time of its batch, for batches of which two fit into the objective.
+fn row_times(profile: &Profile, model: &Workload) -> Vec<(f64, f64)> {
+    let mut times: Vec<(f64, f64)> = Vec::new();
+    for batch in 1..=model.batch_max.min(profile.batches().1) {
+        let Some(time) = time(profile, batch) else { continue };
+        let row = time / f64::from(batch);
+        let is_better = times.last().is_none_or(|(_, least)| row < *least);
+        if is_better && (batch == 1 || 2.0 * time <= model.slo_us) {
+            times.push((time, row));
+        }
+    }
+    times
+}
+
+/// The members of each pool.
+fn pools(
+    inputs: &Inputs<'_>,
+    members: &[Member],
+    capacity: Capacity,
+    (nodes, lanes_per_node): (usize, f64),
+) -> Result<Vec<Vec<usize>>, NotPlanned> {
+    let excludes = |left, right| excludes(inputs, left, right);
+    let mut best = None;
+    // With fewer nodes than pools, pools cost more until there are few enough, and at last any models may share lanes.
+    for mixes in [false, true] {
+        let mut per_pool = 0.0;
+        while best.is_none() && per_pool <= nodes as f64 * lanes_per_node {
+            best = cut(members, lanes_per_node, capacity, (mixes, per_pool), excludes)
+                .filter(|pools| pools.len() <= nodes);
+            per_pool = if per_pool == 0.0 { PER_POOL } else { 2.0 * per_pool };
+        }
+    }
+    let Some(best) = best else {
+        let problem = format!(
+            "{} models do not fit on {nodes} nodes with room for {} models and {} bytes each",
+            members.len(),
+            capacity.models,
+            capacity.bytes
+        );
+        return Err(NotPlanned::Impossible(problem));
+    };
+    let needed: f64 = best.iter().map(|pool| pool.lanes).sum();
+    let best = best.into_iter().map(|pool| pool.members.collect()).collect();
+    let kept = in_force(inputs, members, capacity).filter(|pools| pools.len() <= nodes);
+    let lanes = |pools: &[Vec<usize>]| -> f64 {
+        let of = |pool: &Vec<usize>| {
+            let pool: Vec<Member> = pool.iter().filter_map(|member| members.get(*member).cloned()).collect();
+            lanes_for(&pool).max(lanes_per_node)
+        };
+        pools.iter().map(of).sum()
+    };
+    Ok(kept.filter(|pools| lanes(pools) <= KEEP * needed).unwrap_or(best))
+}
+
+/// The pools of the plans in force: sets of models that serve on the same nodes. `None` if the plans are not made of pools or lack a model.
+fn in_force(inputs: &Inputs<'_>, members: &[Member], capacity: Capacity) -> Option<Vec<Vec<usize>>> {
+    let numbers: BTreeMap<&str, usize> = members
+        .iter()
+        .enumerate()
+        .filter_map(|(number, member)| Some((inputs.models.get(member.model)?.name.as_str(), number)))
+        .collect();
+    let serving = |plan: &NodePlan| -> BTreeSet<usize> {
+        let models = plan.models.iter().filter(|planned| planned.role == Role::Serving);
+        models.filter_map(|planned| numbers.get(planned.model.as_str()).copied()).collect()
+    };
+    let pools: BTreeSet<BTreeSet<usize>> =
+        inputs.in_force.values().map(serving).filter(|pool| !pool.is_empty()).collect();
+    let fits = |pool: &BTreeSet<usize>| {
+        let bytes = pool.iter().filter_map(|member| members.get(*member)).map(|member| member.bytes);
+        pool.len() <= capacity.models && bytes.sum::<u64>() <= capacity.bytes
+    };
+    let all: Vec<usize> = pools.iter().flatten().copied().collect();
+    let each_once = all.len() == members.len() && all.iter().collect::<BTreeSet<_>>().len() == all.len();
+    (each_once && pools.iter().all(fits))
+        .then(|| pools.into_iter().map(|pool| pool.into_iter().collect()).collect())
+}
+
+fn candidates<'a>(
+    inputs: &Inputs<'_>,
+    members: &[Member],
+    pools: &[Vec<usize>],
+    nodes: &[&'a FleetNode],
+) -> Vec<Candidate<'a>> {
+    let mut pool_of: BTreeMap<&str, usize> = BTreeMap::new();
+    for (number, pool) in pools.iter().enumerate() {
+        let models = pool.iter().filter_map(|member| inputs.models.get(members.get(*member)?.model));
+        pool_of.extend(models.map(|model| (model.name.as_str(), number)));
+    }
+    let of = |node: &&'a FleetNode| {
+        let mut held: BTreeMap<usize, usize> = BTreeMap::new();
+        for planned in inputs.in_force.get(&node.name).into_iter().flat_map(|plan| &plan.models) {
+            if let Some(pool) = pool_of.get(planned.model.as_str()) {
+                *held.entry(*pool).or_default() += 1;
+            }
+        }
+        Candidate { lanes: node.devices.len() as f64, zone: &node.zone, held }
+    };
+    nodes.iter().map(of).collect()
+}

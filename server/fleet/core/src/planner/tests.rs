@@ -1,0 +1,257 @@
+use std::sync::Arc;
+
+use gpulet_core::interference::{Interference, NoInterference};
+use gpulet_core::problem::{Device, DeviceType, Workload};
+use gpulet_core::profile::{Cell, Header, Line, Profile, Source};
+use proptest::prelude::*;
+
+use super::*;
+use crate::node_plan::Role;
+
+const NONE: Interference = Interference::NoInterference(NoInterference);
+
+fn profile(name: &str, single_us: f64, row_us: f64) -> Profile {
+    let header = Line::Profile(Header {
+        version: 1,
+        model: name.to_owned(),
+        model_sha256: None,
+        device: "lane".to_owned(),
+        engine: String::new(),
+        source: Source::Synthesised,
+        note: String::new(),
+        shapes: Vec::new(),
+        units_total: 1,
+        weights_bytes: Some(1),
+        load_us_per_row: 0.0,
+    });
+    let cells = [1_u32, 2, 4, 8].map(|batch| {
+        let time = single_us + row_us * f64::from(batch - 1);
+        let (p50_us, p95_us, p99_us) = (time, time, time);
+        Line::Cell(Cell { batch, units: 1, p50_us, p95_us, p99_us, count: 1, left_out: None, doubt: None })
+    });
+    Profile::of_lines(std::iter::once(header).chain(cells)).unwrap().remove(0)
+}
+
+fn nodes(count: usize, models_max: u32) -> Vec<FleetNode> {
+    let lane = Arc::new(DeviceType {
+        name: "lane".to_owned(),
+        units: 1,
+        sizes: vec![1],
+        gpulets_max: 1,
+        base_bytes: 0,
+        gpulet_bytes: 0,
+    });
+    let device = |number: usize| Device {
+        name: format!("lane-{number}").into(),
+        device_type: Arc::clone(&lane),
+        memory_bytes: 1 << 20,
+        fault_domain: String::new(),
+        cost: 1.0,
+    };
+    let zones = ["a", "b", "c"];
+    let node = |number: usize| FleetNode {
+        name: format!("node-{number}"),
+        zone: zones[number % 3].to_owned(),
+        devices: vec![device(0), device(1)],
+        models_max,
+        accepts: true,
+    };
+    (0..count).map(node).collect()
+}
+
+fn model(name: &str, slo_ms: f64, rate: f64) -> Workload {
+    Workload {
+        name: name.to_owned(),
+        model: name.to_owned(),
+        tenant: String::new(),
+        not_with: Vec::new(),
+        slo_us: 1e3 * slo_ms,
+        rate,
+        headroom: 1.0,
+        replicas_min: 1,
+        batch_max: 8,
+    }
+}
+
+struct Fleet {
+    nodes: Vec<FleetNode>,
+    models: Vec<Workload>,
+    profiles: Vec<Profile>,
+    in_force: BTreeMap<String, NodePlan>,
+    sharing: Sharing,
+}
+
+impl Fleet {
+    /// Models whose times and objectives are spread over a factor of ten.
+    fn new(nodes_count: usize, models: usize) -> Self {
+        let spread = |at: usize, prime: usize| (at.wrapping_mul(prime) % 1_000) as f64 / 1_000.0;
+        let single = |at: usize| 1_000.0 * 10.0_f64.powf(spread(at, 7_919));
+        Self {
+            nodes: nodes(nodes_count, 16),
+            models: (0..models)
+                .map(|at| {
+                    model(&format!("m{at:03}"), (4.0 + 6.0 * spread(at, 104_729)) * single(at) / 1e3, 40.0)
+                })
+                .collect(),
+            profiles: (0..models)
+                .map(|at| profile(&format!("m{at:03}"), single(at), single(at) / 4.0))
+                .collect(),
+            in_force: BTreeMap::new(),
+            sharing: Sharing::Lanes,
+        }
+    }
+
+    fn plan(&self) -> Result<FleetPlan, NotPlanned> {
+        plan(
+            &Inputs {
+                sharing: self.sharing,
+                nodes: &self.nodes,
+                models: &self.models,
+                profiles: &self.profiles,
+                interference: &NONE,
+                in_force: &self.in_force,
+            },
+            7,
+        )
+    }
+
+    /// Plans, and puts the plan in force.
+    fn follow(&mut self) -> FleetPlan {
+        let plan = self.plan().unwrap();
+        self.in_force = plan.nodes.clone();
+        plan
+    }
+}
+
+fn serving<'a>(plan: &'a FleetPlan, model: &'a str) -> Vec<&'a str> {
+    let has = |plan: &NodePlan| plan.model(model).is_some_and(|planned| planned.role == Role::Serving);
+    plan.nodes.iter().filter(|(_, plan)| has(plan)).map(|(name, _)| name.as_str()).collect()
+}
+
+fn check(fleet: &Fleet, plan: &FleetPlan) {
+    for (name, node) in &plan.nodes {
+        let known = fleet.nodes.iter().find(|known| known.name == *name).unwrap();
+        assert_eq!(node.epoch, 7);
+        assert!(node.models.len() <= known.models_max as usize, "{name} has too many models");
+        assert!(known.accepts || node.models.is_empty(), "{name} accepts nothing");
+        assert!(
+            node.models.windows(2).all(|pair| pair[0].model < pair[1].model),
+            "{name}: each model once, by name"
+        );
+    }
+    for model in &fleet.models {
+        let planned = plan.nodes.values().filter_map(|node| node.model(&model.name));
+        let rate: f64 = planned.map(|planned| planned.rate).sum();
+        assert!((rate - model.rate).abs() < 1e-6 * model.rate.max(1.0), "{}: {rate}", model.name);
+        assert!(!serving(plan, &model.name).is_empty(), "{} is nowhere", model.name);
+    }
+}
+
+#[test]
+fn every_model_gets_nodes_and_a_plan_that_suffices_stays() {
+    let mut fleet = Fleet::new(30, 45);
+    let plan = fleet.follow();
+    check(&fleet, &plan);
+    assert!(plan.share > 1.0 && plan.devices_wanted < 60, "{} wanted", plan.devices_wanted);
+    assert!(plan.devices_least > 0.0 && plan.devices_least < plan.devices_wanted as f64);
+    let again = fleet.follow();
+    assert_eq!((again.loads, &again.nodes), (0, &plan.nodes));
+    // A rate that grows a little moves little.
+    fleet.models[3].rate *= 1.5;
+    let more = fleet.follow();
+    check(&fleet, &more);
+    assert!(more.loads <= 40, "{} of {} copies were loaded", more.loads, 30 * 16);
+}
+
+#[test]
+fn a_node_that_fails_or_is_emptied_has_its_models_elsewhere() {
+    let mut fleet = Fleet::new(12, 20);
+    let before = fleet.follow();
+    fleet.nodes[4].accepts = false;
+    let gone = fleet.nodes.remove(7);
+    let after = fleet.follow();
+    check(&fleet, &after);
+    assert!(!after.nodes.contains_key(&gone.name));
+    let moved: usize = after.loads;
+    assert!(moved <= before.nodes.len() * 8, "{moved} copies were loaded");
+}
+
+#[test]
+fn copies_are_spread_over_failure_domains() {
+    let mut fleet = Fleet::new(9, 6);
+    fleet.models.iter_mut().for_each(|model| model.replicas_min = 3);
+    let plan = fleet.follow();
+    for model in &fleet.models {
+        let zones: BTreeSet<&str> = serving(&plan, &model.name)
+            .into_iter()
+            .filter_map(|node| fleet.nodes.iter().find(|known| known.name == node))
+            .map(|node| node.zone.as_str())
+            .collect();
+        assert_eq!(zones.len(), 3, "{}", model.name);
+    }
+}
+
+#[test]
+fn models_that_must_not_meet_do_not_share_nodes() {
+    let mut fleet = Fleet::new(9, 6);
+    for (number, model) in fleet.models.iter_mut().enumerate() {
+        model.tenant = format!("tenant-{}", number % 2);
+        model.not_with = vec![format!("tenant-{}", (number + 1) % 2)];
+    }
+    let plan = fleet.follow();
+    check(&fleet, &plan);
+    for node in plan.nodes.values() {
+        let tenants: BTreeSet<usize> =
+            node.models.iter().map(|planned| planned.model[1..].parse::<usize>().unwrap() % 2).collect();
+        assert!(tenants.len() <= 1, "{node:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_that_says_so() {
+    let mut fleet = Fleet::new(2, 40);
+    assert!(fleet.plan().unwrap_err().to_string().contains("40 models do not fit on 2 nodes"));
+    fleet.profiles.remove(3);
+    fleet.nodes = nodes(20, 16);
+    assert!(fleet.plan().unwrap_err().to_string().contains("no profile of `m003`"));
+    fleet.nodes.clear();
+    assert!(fleet.plan().is_err());
+}
+
+#[test]
+fn partitioned_devices_are_one_problem_of_all_nodes() {
+    let mut fleet = Fleet::new(30, 8);
+    fleet.sharing = Sharing::Gpulets;
+    let plan = fleet.follow();
+    check(&fleet, &plan);
+    assert!(plan.nodes.values().any(|node| !node.gpulets.is_empty()));
+    assert!(
+        plan.nodes.values().flat_map(|node| &node.gpulets).all(|gpulet| gpulet.device.starts_with("lane-"))
+    );
+    let again = fleet.follow();
+    assert_eq!((again.loads, again.nodes), (0, plan.nodes));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Random changes of rates and nodes: every plan keeps the budgets and serves every model.
+    #[test]
+    fn plans_keep_the_budgets(
+        size in (6_usize..20, 3_usize..25),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0.2_f64..4.0, any::<bool>()), 1..5),
+    ) {
+        let mut fleet = Fleet::new(size.0, size.1);
+        for (index, factor, empties) in changes {
+            let plan = fleet.follow();
+            check(&fleet, &plan);
+            let number = index.index(fleet.models.len());
+            fleet.models[number].rate *= factor;
+            let open = fleet.nodes.iter().filter(|node| node.accepts).count();
+            if empties && open > 5 {
+                let number = index.index(fleet.nodes.len());
+                fleet.nodes[number].accepts = false;
+            }
+        }
+    }
+}
