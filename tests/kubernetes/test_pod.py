@@ -37,10 +37,11 @@ class Pod:
             addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in sockets]
         self.http, self.metrics = f"http://{addresses[0]}", f"http://{addresses[2]}"
         repository, _, tag = image.rpartition(":")
-        # Of two variables with one name, the later one counts.
-        variables = [{"name": f"TESSERA_SERVER_{name}", "value": address} for name, address in zip(NAMES, addresses)]
-        server = {"config": CONFIG, "lameDuckSeconds": LAME_DUCK_SECONDS, "env": variables}
+        server = {"config": CONFIG, "lameDuckSeconds": LAME_DUCK_SECONDS}
         objects = render({"image": {"repository": repository, "tag": tag, "pullPolicy": "Never"}, "server": server})
+        own = {f"TESSERA_SERVER_{name}": address for name, address in zip(NAMES, addresses)}
+        for variable in server_of(objects)["env"]:
+            variable["value"] = own.get(variable["name"], variable["value"])
         for key in ("ports", "startupProbe", "livenessProbe", "readinessProbe"):
             del server_of(objects)[key]
         # As podman would start it again, its exit code could not be read.

@@ -47,6 +47,15 @@ def test_each_part_has_exactly_its_rights() -> None:
         assert one(objects, "ServiceAccount", f"{NAME}-{part}")["automountServiceAccountToken"] is False
 
 
+def test_arguments_name_objects_of_the_chart() -> None:
+    objects = render(SETS["fleet"])
+    (leader,), (picker,) = (workloads(objects)[part]["containers"] for part in ("leader", "picker"))
+    (lease,) = [word.removeprefix("--lease=") for word in leader["args"] if word.startswith("--lease=")]
+    assert f"coordination.k8s.io/leases/{lease}" in RIGHTS["leader"]
+    (service,) = [word.removeprefix("--service=") for word in picker["args"] if word.startswith("--service=")]
+    assert one(objects, "Service", service)["spec"]["clusterIP"] == "None"
+
+
 def test_servers_have_no_rights_and_no_token() -> None:
     alone = render({})
     assert not any(entry["kind"] in ("Role", "RoleBinding") for entry in alone)

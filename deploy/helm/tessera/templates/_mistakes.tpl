@@ -24,6 +24,25 @@
 {{- if and (or $server.repository.url $server.repository.claim) (regexMatch `(?m)^\s*(repository\.)?(path|cache)\s*=\s*["']` $server.config) -}}
 {{- fail "server.config sets `path` or `cache` of [repository], and so does `server.repository`: remove one of them" -}}
 {{- end -}}
+{{- $set := list -}}
+{{- range include "tessera.server.environment" . | fromYamlArray -}}
+{{- $set = append $set .name -}}
+{{- end -}}
+{{- range $server.env -}}
+{{- if has .name $set -}}
+{{- fail (printf "server.env sets `%s` again: the chart or an earlier entry sets it already" .name) -}}
+{{- end -}}
+{{- $set = append $set .name -}}
+{{- end -}}
+{{- if and (eq $server.kind "DaemonSet") (ne (int $server.replicas) 1) (not (kindIs "invalid" $server.replicas)) -}}
+{{- fail "server.replicas: a DaemonSet runs one server on each node that `server.nodeSelector` allows, remove the number" -}}
+{{- end -}}
+{{- if and $server.cache.volume (not $server.repository.url) -}}
+{{- fail "server.cache.volume: only a repository at a URL has a cache, expected `server.repository.url` to be set as well" -}}
+{{- end -}}
+{{- if and (or .Values.networkPolicy.clients .Values.networkPolicy.monitoring) (not .Values.networkPolicy.enabled) -}}
+{{- fail "networkPolicy: lists peers, but all are admitted without a policy: expected `networkPolicy.enabled` to be true" -}}
+{{- end -}}
 {{- if and (eq .Values.monitoring.monitor "ServiceMonitor") .Values.fleet.enabled -}}
 {{- fail "monitoring.monitor: expected `PodMonitor` with `fleet.enabled`, got `ServiceMonitor`, which would not see the leaders" -}}
 {{- end -}}

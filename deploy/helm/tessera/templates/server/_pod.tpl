@@ -1,3 +1,37 @@
+{{/* Variables of the server. The environment wins over the file. */}}
+{{- define "tessera.server.environment" -}}
+{{- $server := .Values.server -}}
+# Other pods reach all addresses but `admin`, which is for this pod.
+- {name: TESSERA_SERVER_HTTP, value: "0.0.0.0:8000"}
+- {name: TESSERA_SERVER_GRPC, value: "0.0.0.0:8001"}
+- {name: TESSERA_SERVER_METRICS, value: "0.0.0.0:8002"}
+- {name: TESSERA_SERVER_ADMIN, value: "127.0.0.1:8003"}
+- {name: TESSERA_SERVER_LAME_DUCK, value: "{{ $server.lameDuckSeconds }}s"}
+- {name: TESSERA_SERVER_GRACE, value: "{{ $server.graceSeconds }}s"}
+- {name: TESSERA_SERVER_WATCH_CONFIG, value: "{{ eq $server.configChange "watch" }}"}
+{{- if $server.repository.url }}
+- {name: TESSERA_REPOSITORY_PATH, value: {{ $server.repository.url | quote }}}
+- {name: TESSERA_REPOSITORY_CACHE, value: /var/cache/tessera}
+{{- else if $server.repository.claim }}
+- {name: TESSERA_REPOSITORY_PATH, value: /models}
+{{- end }}
+{{- if .Values.fleet.enabled }}
+# The agent loads the models of the plan.
+- {name: TESSERA_REPOSITORY_LOAD, value: explicit}
+{{- end }}
+{{- if or $server.gpus.count $server.deviceClaim.enabled }}
+- {name: TESSERA_DEVICES_GPUS, value: auto}
+{{- end }}
+{{- if $server.tlsSecret }}
+- {name: TESSERA_TLS_CERT, value: /etc/tessera-tls/tls.crt}
+- {name: TESSERA_TLS_KEY, value: /etc/tessera-tls/tls.key}
+- {name: TESSERA_TLS_LISTENERS, value: '["http", "grpc", "metrics"]'}
+{{- end }}
+{{- if $server.keysSecret }}
+- {name: TESSERA_IDENTITY_KEYS, value: /etc/tessera-keys/keys}
+{{- end }}
+{{- end -}}
+
 {{/* The pod of a server, for the Deployment and the DaemonSet. */}}
 {{- define "tessera.server.pod" -}}
 {{- $name := include "tessera.name" . -}}
@@ -96,35 +130,7 @@ spec:
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       args: [serve, --config, /etc/tessera/tessera.toml]
       env:
-        # The environment wins over the file. Other pods reach all addresses but `admin`, which is for this pod.
-        - {name: TESSERA_SERVER_HTTP, value: "0.0.0.0:8000"}
-        - {name: TESSERA_SERVER_GRPC, value: "0.0.0.0:8001"}
-        - {name: TESSERA_SERVER_METRICS, value: "0.0.0.0:8002"}
-        - {name: TESSERA_SERVER_ADMIN, value: "127.0.0.1:8003"}
-        - {name: TESSERA_SERVER_LAME_DUCK, value: "{{ $server.lameDuckSeconds }}s"}
-        - {name: TESSERA_SERVER_GRACE, value: "{{ $server.graceSeconds }}s"}
-        - {name: TESSERA_SERVER_WATCH_CONFIG, value: "{{ eq $server.configChange "watch" }}"}
-        {{- if $server.repository.url }}
-        - {name: TESSERA_REPOSITORY_PATH, value: {{ $server.repository.url | quote }}}
-        - {name: TESSERA_REPOSITORY_CACHE, value: /var/cache/tessera}
-        {{- else if $server.repository.claim }}
-        - {name: TESSERA_REPOSITORY_PATH, value: /models}
-        {{- end }}
-        {{- if .Values.fleet.enabled }}
-        # The agent loads the models of the plan.
-        - {name: TESSERA_REPOSITORY_LOAD, value: explicit}
-        {{- end }}
-        {{- if or $server.gpus.count $server.deviceClaim.enabled }}
-        - {name: TESSERA_DEVICES_GPUS, value: auto}
-        {{- end }}
-        {{- if $server.tlsSecret }}
-        - {name: TESSERA_TLS_CERT, value: /etc/tessera-tls/tls.crt}
-        - {name: TESSERA_TLS_KEY, value: /etc/tessera-tls/tls.key}
-        - {name: TESSERA_TLS_LISTENERS, value: '["http", "grpc", "metrics"]'}
-        {{- end }}
-        {{- if $server.keysSecret }}
-        - {name: TESSERA_IDENTITY_KEYS, value: /etc/tessera-keys/keys}
-        {{- end }}
+        {{- include "tessera.server.environment" . | nindent 8 }}
         {{- with $server.env }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
