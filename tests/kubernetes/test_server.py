@@ -6,13 +6,18 @@ import json
 import os
 import re
 import shlex
+import ssl
 import subprocess
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 from chart import NAME, SETS, Object, environment_of, helm, one, render, server_of
+from fixtures.certificates import Authority
+from fixtures.keys import new_key
 from fixtures.tessera import Tessera
+from fixtures.wait import until
 from programs import ROOT, attempt
 
 BINARY = os.environ["TESSERA_BIN"]
@@ -82,6 +87,45 @@ def test_probes_and_the_first_request_of_the_notes(server: Tessera) -> None:
     answer = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout)
     outputs = {output["name"]: output["data"] for output in answer["outputs"]}
     assert outputs["digit"] == [7]
+
+
+def test_secrets_are_in_force_at_their_paths(tmp_path: Path) -> None:
+    """TLS and keys of the rendered environment: HTTPS for requests and metrics, plain HTTP for the agent, and no caller without a key."""
+    objects = render({"server": {"tlsSecret": "tls", "keysSecret": "keys"}})
+    mounted = {mount["name"]: mount["mountPath"] for mount in server_of(objects)["volumeMounts"]}
+    authority = Authority(tmp_path)
+    certificate, private = authority.sign("tls")
+    key, line = new_key("--role", "infer")
+    (tmp_path / "keys").write_text(line + "\n")
+    own = {f"{mounted['tls']}/tls.crt": certificate, f"{mounted['tls']}/tls.key": private, f"{mounted['keys']}/keys": tmp_path / "keys"}
+    variables = {name: str(own.get(value, value)) for name, value in environment(objects).items() if "TLS" in name or "KEYS" in name}
+    trusted = ssl.create_default_context(cafile=str(authority.ca))
+    with Tessera(ROOT / "models/bundled", environment=variables) as running:
+
+        def infer(**headers: str) -> int:
+            body = (ROOT / "models/bundled/digits/sample.json").read_bytes()
+            request = urllib.request.Request(f"https://{running.http_address}/v2/models/digits/infer", body, headers)
+            try:
+                with urllib.request.urlopen(request, timeout=10, context=trusted) as answer:
+                    return answer.status
+            except urllib.error.HTTPError as refused:
+                return refused.code
+
+        def ready() -> bool:
+            # As the kubelet does, without a key.
+            assert server_of(objects)["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+            try:
+                with urllib.request.urlopen(f"https://{running.http_address}/v2/health/ready", timeout=5, context=trusted):
+                    return True
+            except OSError:
+                return False
+
+        until(ready, "the server is ready", 60)
+        assert infer() == 401
+        assert infer(**{"x-api-key": key}) == 200
+        # The agent in the same pod speaks plain HTTP.
+        with urllib.request.urlopen(f"http://{running.announced['admin']}/v2/health/live", timeout=5) as answer:
+            assert answer.status == 200
 
 
 def test_the_notes_warn_of_risks() -> None:
