@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from containers import CannotRun, Containers  # noqa: E402
+from fixtures.containers import CannotRun, Containers  # noqa: E402
 from programs import ROOT, need, run  # noqa: E402
 
 
