@@ -6,5 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod epoch;
+pub mod lease;
 pub mod node_plan;
 pub mod view;
