@@ -5,5 +5,7 @@
 
 pub mod condition;
 pub mod model;
+#[expect(clippy::duplicated_attributes, reason = "columns of the same type repeat their type")]
 pub mod node_plan;
+#[expect(clippy::duplicated_attributes, reason = "columns of the same type repeat their type")]
 pub mod serving_pool;

@@ -97,17 +97,14 @@ pub struct NodePlanStatus {
     /// Models that the node is ready to serve.
     #[serde(default)]
     #[schemars(length(max = 4_096), inner(length(max = 253)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
     pub ready: Vec<String>,
-    /// Models of the plan that are not ready, and why.
+    /// Models that cannot be loaded or unloaded, and why. The node tries again.
     #[serde(default)]
     #[schemars(length(max = 4_096))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["model".into()]))]
     pub refusals: Vec<Refusal>,
     /// Devices of the node.
     #[serde(default)]
     #[schemars(length(max = 1_024))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub devices: Vec<Device>,
     /// Rows per second that the node can take, by model, where it was measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -118,14 +115,14 @@ pub struct NodePlanStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A model of the plan that is not ready.
+/// A model that cannot be loaded or unloaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
     /// Name of the model.
     #[schemars(length(max = 253))]
     pub model: String,
-    /// One word in camel case for programs: `Loading`, `LoadFailed`, `OutOfMemory` or `UnloadFailed`.
+    /// One word in camel case for programs: `LoadFailed`, `OutOfMemory` or `UnloadFailed`.
     #[schemars(length(max = 64))]
     pub reason: String,
     /// What is wrong, for people.
