@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use self::election::{Effect, Election, Event, Reason};
+pub use self::election::{Effect, Election, Event, Reason, Unreadable};
 
 /// Difference in speed between two clocks that the election tolerates, percent.
 pub const CLOCK_SPEED_PERCENT: u32 = 2;

@@ -37,14 +37,16 @@ impl<T: PartialEq> Pacer<T> {
         self.written.as_ref()
     }
 
-    /// When to write this. The first write is due now.
+    /// When to write this, if the API server has `stored`. The first write is due now.
     #[must_use]
-    pub fn due(&self, now: Duration, wanted: &T, urgent: bool) -> Due {
-        let Some(written) = &self.written else { return Due::Now };
-        if written == wanted {
+    pub fn due(&self, now: Duration, stored: Option<&T>, wanted: &T, urgent: bool) -> Due {
+        if stored == Some(wanted) {
             return Due::Never;
         }
-        let at = self.at.saturating_add(if urgent { self.urgent_period } else { self.period });
+        let Some(written) = &self.written else { return Due::Now };
+        // What was written and is not stored is on its way, or was changed by someone else.
+        let soon = urgent && written != wanted;
+        let at = self.at.saturating_add(if soon { self.urgent_period } else { self.period });
         if now >= at { Due::Now } else { Due::At(at) }
     }
 
@@ -63,11 +65,17 @@ mod tests {
     fn only_changes_are_written_and_urgent_ones_soon() {
         let seconds = Duration::from_secs;
         let mut pacer = Pacer::new(seconds(15), seconds(1));
-        assert_eq!(pacer.due(seconds(100), &"a", false), Due::Now);
+        assert_eq!(pacer.due(seconds(100), None, &"a", false), Due::Now);
+        assert_eq!(pacer.due(seconds(100), Some(&"a"), &"a", true), Due::Never);
         pacer.wrote(seconds(100), "a");
-        assert_eq!(pacer.due(seconds(200), &"a", true), Due::Never);
-        assert_eq!(pacer.due(seconds(101), &"b", false), Due::At(seconds(115)));
-        assert_eq!(pacer.due(seconds(101), &"b", true), Due::Now);
-        assert_eq!(pacer.due(seconds(115), &"b", false), Due::Now);
+        assert_eq!(pacer.due(seconds(200), Some(&"a"), &"a", true), Due::Never);
+        assert_eq!(pacer.due(seconds(101), Some(&"a"), &"b", false), Due::At(seconds(115)));
+        assert_eq!(pacer.due(seconds(101), Some(&"a"), &"b", true), Due::Now);
+        assert_eq!(pacer.due(seconds(115), Some(&"a"), &"b", false), Due::Now);
+        assert_eq!(
+            pacer.due(seconds(101), Some(&"x"), &"a", true),
+            Due::At(seconds(115)),
+            "changed by someone else"
+        );
     }
 }

@@ -142,6 +142,12 @@ impl Election {
         self.term.as_ref().filter(|term| now < term.until).map(|term| term.epoch)
     }
 
+    /// When the term ends unless it is renewed, if this candidate leads.
+    #[must_use]
+    pub fn leads_until(&self) -> Option<Duration> {
+        self.term.as_ref().map(|term| term.until)
+    }
+
     /// Who held the record when it was last read, if a candidate did.
     #[must_use]
     pub fn holder(&self) -> Option<&str> {

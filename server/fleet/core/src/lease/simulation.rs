@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::election::Unreadable;
-use super::{Effect, Election, Event, Holder, Record, Settings, Write, WriteReply};
+use super::{Effect, Election, Event, Holder, Record, Settings, Unreadable, Write, WriteReply};
 use crate::epoch::Fence;
 
 type Millis = u64;

@@ -86,7 +86,7 @@ impl StatusWriter {
 
     fn due(&self, status: &NodePlanStatus) -> Due {
         let urgent = self.pacer.written().is_none_or(|before| report::is_urgent(before, status));
-        self.pacer.due(self.started.elapsed(), status, urgent)
+        self.pacer.due(self.started.elapsed(), self.pacer.written(), status, urgent)
     }
 
     async fn write(&self, status: &NodePlanStatus) -> Result<(), RequestError> {

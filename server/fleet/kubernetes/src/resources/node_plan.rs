@@ -185,7 +185,7 @@ impl NodePlanSpec {
     pub fn from_core(plan: &core::NodePlan, memory: &BTreeMap<String, i64>) -> Self {
         let planned = |planned: &core::PlannedModel| PlannedModel {
             model: planned.model.clone(),
-            rate: planned.rate,
+            rate: rounded(planned.rate),
             role: match planned.role {
                 core::Role::Serving => Role::Serving,
                 core::Role::Spare => Role::Spare,
@@ -195,7 +195,7 @@ impl NodePlanSpec {
         Self {
             epoch: i64::try_from(plan.epoch).unwrap_or(i64::MAX),
             models: plan.models.iter().map(planned).collect(),
-            gpulets: plan.gpulets.clone(),
+            gpulets: plan.gpulets.iter().map(rounded_gpulet).collect(),
         }
     }
 
@@ -222,4 +222,27 @@ impl NodePlanSpec {
     pub fn epoch(&self) -> u64 {
         u64::try_from(self.epoch).unwrap_or_default()
     }
+}
+
+/// A number with three digits after the point. It is the same after it was written and read as text, so a plan that did not change
+/// is not written again.
+fn rounded(number: f64) -> f64 {
+    let rounded = (number * 1_000.0).round() / 1_000.0;
+    if rounded.is_finite() { rounded } else { 0.0 }
+}
+
+fn rounded_gpulet(gpulet: &Gpulet) -> Gpulet {
+    let mut gpulet = gpulet.clone();
+    gpulet.duty_us = gpulet.duty_us.map(rounded);
+    if let Some(window) = &mut gpulet.window {
+        window.period_us = rounded(window.period_us);
+        window.offset_us = rounded(window.offset_us);
+        window.length_us = rounded(window.length_us);
+        window.limit_us = window.limit_us.map(rounded);
+    }
+    for slot in &mut gpulet.slots {
+        slot.budget_us = rounded(slot.budget_us);
+        slot.rate = rounded(slot.rate);
+    }
+    gpulet
 }
