@@ -16,6 +16,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lane-plan", &["gpulet-core", "router-core"]),
     ("version-rollout", &[]),
     ("fleet-core", &["gpulet-core", "invariant"]),
+    ("fleet-kubernetes", &["fleet-core", "gpulet-core"]),
+    ("fleet-cli", &["fleet-core", "fleet-kubernetes", "units"]),
     ("units", &[]),
     ("identity", &[]),
     ("telemetry", &[]),
@@ -176,7 +178,7 @@ fn only_the_allowed_arrows_exist() {
 }
 
 /// Crates that a serving binary must not link.
-const TOOLS: &[&str] = &["cli", "loadtest", "sim", "workload"];
+const TOOLS: &[&str] = &["cli", "loadtest", "sim", "workload", "fleet-kubernetes", "fleet-cli", "kube"];
 
 #[test]
 fn serving_needs_no_tools() {

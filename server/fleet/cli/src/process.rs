@@ -1,5 +1,6 @@
 //! What the long-running commands share: logs, signals, metrics and the API server.
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +13,11 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Time between two updates of the process' own metrics and of the percentiles.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -26,11 +32,14 @@ pub struct ProcessArgs {
 
 /// Starts to write logs to standard error.
 pub fn start_logs(json: bool) {
-    let logs = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO);
+    // The client's own lines repeat what is logged here, without what it means for the fleet.
+    let filter = Targets::new().with_default(Level::INFO).with_target("kube_client", LevelFilter::OFF);
+    let logs = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let registry = tracing_subscriber::registry().with(filter);
     if json {
-        logs.json().flatten_event(true).init();
+        registry.with(logs.json().flatten_event(true)).init();
     } else {
-        logs.init();
+        registry.with(logs.with_ansi(std::io::stderr().is_terminal())).init();
     }
 }
 

@@ -31,9 +31,9 @@ use tokio_util::sync::CancellationToken;
 use self::disk::DiskError;
 use self::node::Node;
 use self::reconciler::{Accepted, Effect, Event, Reconciler, Settings};
-use self::status_writer::StatusWriter;
+use self::status_writer::{Report, StatusWriter};
 use crate::requests;
-use crate::resources::node_plan::{NodePlan, NodePlanStatus};
+use crate::resources::node_plan::NodePlan;
 
 /// Time between two writes of the status that are not urgent.
 pub const STATUS_PERIOD: Duration = Duration::from_secs(15);
@@ -63,7 +63,7 @@ struct Agent<N> {
     started: Instant,
     action: Option<Action>,
     store_error: Option<String>,
-    status: watch::Sender<Option<NodePlanStatus>>,
+    status: watch::Sender<Report>,
 }
 
 /// Runs an agent until it is stopped.
@@ -90,7 +90,7 @@ pub async fn run<N: Node>(
         tracing::info!(generation, epoch = plan.epoch, models, "starts with the plan on disk");
     }
     let plans: Api<NodePlan> = Api::namespaced(client, &options.namespace);
-    let (status, wanted) = watch::channel(None);
+    let (status, wanted) = watch::channel(Report::default());
     let writer = StatusWriter::new(plans.clone(), options.node.clone(), options.labels);
     let writing = tokio::spawn(writer.run(wanted, stop.clone()));
     let agent = Agent {
@@ -143,13 +143,13 @@ impl<N: Node> Agent<N> {
             Ok(watcher::Event::Delete(_)) => {
                 counter!("tessera_fleet_agent_plan_deletions_total").increment(1);
                 tracing::warn!("the plan was deleted; the last one stays in force");
-                // The status of the next resource is written from the start.
-                self.status.send_modify(|_| {});
+                self.status.send_modify(|report| report.deletions += 1);
             }
             Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
             Err(error) => {
                 counter!("tessera_fleet_watch_failures_total", "kind" => "NodePlan").increment(1);
-                tracing::warn!(%error, "the plan cannot be watched; the last one stays in force");
+                let error = requests::chain(&error);
+                tracing::warn!(error, "the plan cannot be watched; the last one stays in force");
             }
         }
     }
@@ -209,11 +209,12 @@ impl<N: Node> Agent<N> {
     /// Hands the status to its writer if it changed.
     fn publish(&self) {
         let now = Timestamp::now();
-        self.status.send_if_modified(|current| {
-            let before = current.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+        self.status.send_if_modified(|report| {
+            let before =
+                report.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
             let status = report::status(&self.reconciler, self.store_error.as_deref(), before, now);
-            let changed = current.as_ref() != Some(&status);
-            *current = Some(status);
+            let changed = report.status.as_ref() != Some(&status);
+            report.status = Some(status);
             changed
         });
     }

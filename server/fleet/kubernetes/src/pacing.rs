@@ -7,7 +7,7 @@ use std::time::Duration;
 pub enum Due {
     /// It is written already.
     Never,
-    /// Now.
+    /// It is due now.
     Now,
     /// At this time, unless it changes back.
     At(Duration),

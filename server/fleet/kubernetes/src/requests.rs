@@ -1,5 +1,6 @@
 //! Requests to the API server, each bounded in time.
 
+use std::error::Error;
 use std::time::Duration;
 
 use kube::runtime::utils::{Backoff, ResetTimerBackoff};
@@ -14,7 +15,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// The API server refused it, or cannot be reached.
-    #[error("{0}")]
+    #[error("{}", chain(&**.0))]
     Failed(#[from] Box<kube::Error>),
     /// No reply came in time.
     #[error("the API server did not reply within {0:?}")]
@@ -33,6 +34,21 @@ impl RequestError {
             Self::TimedOut(_) => None,
         }
     }
+}
+
+/// An error with its causes, each once.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// Waits for a reply, but not for ever.

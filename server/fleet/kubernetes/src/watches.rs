@@ -40,7 +40,8 @@ where
                 Some(Ok(_)) => changed.notify_one(),
                 Some(Err(error)) => {
                     counter!("tessera_fleet_watch_failures_total", "kind" => kind).increment(1);
-                    tracing::warn!(%error, kind, "objects cannot be watched; their last state is used");
+                    let error = requests::chain(&error);
+                    tracing::warn!(error, kind, "objects cannot be watched; their last state is used");
                 }
                 None => return tracing::error!(kind, "the watch ended"),
             }

@@ -43,7 +43,7 @@ pub enum DiskError {
     },
 }
 
-/// Reads the plan that was stored last; `None` if there was none.
+/// Reads the plan that was stored last; `None` before the first one.
 ///
 /// # Errors
 /// The file exists and cannot be used.

@@ -251,8 +251,11 @@ impl Reconciler {
             return;
         }
         if let Err(outdated) = self.fence.admit(offered.plan.epoch()) {
-            self.refused = Some((offered.generation, outdated));
-            effects.push(Effect::Refuse(outdated));
+            let refused = Some((offered.generation, outdated));
+            if self.refused != refused {
+                effects.push(Effect::Refuse(outdated));
+            }
+            self.refused = refused;
             return;
         }
         effects.push(Effect::Store(offered.clone()));

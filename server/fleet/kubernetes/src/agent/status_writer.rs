@@ -24,6 +24,15 @@ const URGENT_PERIOD: Duration = Duration::from_secs(1);
 /// Longest time until a failed write is repeated.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
+/// What an agent wants to be known.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The status; `None` before the first one.
+    pub status: Option<NodePlanStatus>,
+    /// How often the resource was deleted. It is created again, and gets its status from the start.
+    pub deletions: u64,
+}
+
 /// Writes the status of one plan.
 pub struct StatusWriter {
     plans: Api<NodePlan>,
@@ -41,17 +50,22 @@ impl StatusWriter {
     }
 
     /// Writes what is wanted until it is stopped.
-    pub async fn run(mut self, mut wanted: watch::Receiver<Option<NodePlanStatus>>, stop: CancellationToken) {
+    pub async fn run(mut self, mut wanted: watch::Receiver<Report>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
             () = self.write_all(&mut wanted) => {}
         }
     }
 
-    async fn write_all(&mut self, wanted: &mut watch::Receiver<Option<NodePlanStatus>>) {
+    async fn write_all(&mut self, wanted: &mut watch::Receiver<Report>) {
         let mut failures = 0;
+        let mut deletions_seen = 0;
         loop {
-            let status = wanted.borrow_and_update().clone();
+            let Report { status, deletions } = wanted.borrow_and_update().clone();
+            if deletions != deletions_seen {
+                deletions_seen = deletions;
+                self.pacer = Pacer::new(STATUS_PERIOD, URGENT_PERIOD);
+            }
             let due = status.as_ref().map_or(Due::Never, |status| self.due(status));
             let wait = match (due, status) {
                 (Due::Now, Some(status)) => match self.write(&status).await {

@@ -23,7 +23,27 @@ pub const RELEASED: &str = "tessera.dev/released";
 /// Plans in one reply of the API server.
 const PAGE: u32 = 500;
 
-type Reply = Pin<Box<dyn Future<Output = (Event, Option<Lease>)> + Send>>;
+/// What came back of a request.
+struct Answered {
+    event: Event,
+    /// The Lease as the API server has it, if it said so.
+    seen: Option<Lease>,
+    /// Why the API server could not be used.
+    error: Option<RequestError>,
+}
+
+impl Answered {
+    const fn new(event: Event, seen: Option<Lease>) -> Self {
+        Self { event, seen, error: None }
+    }
+
+    fn failed(event: Event, action: &'static str, error: RequestError) -> Self {
+        counter!("tessera_fleet_lease_failures_total", "action" => action).increment(1);
+        Self { event, seen: None, error: Some(error) }
+    }
+}
+
+type Reply = Pin<Box<dyn Future<Output = Answered> + Send>>;
 
 /// Sends the requests of an election, one at a time.
 pub struct Store {
@@ -35,13 +55,15 @@ pub struct Store {
     /// The Lease as it was last seen. Labels and annotations of others stay in it.
     last: Option<Lease>,
     reply: Option<Reply>,
+    /// Whether the last request failed, so that a long outage is logged once.
+    failing: bool,
 }
 
 impl Store {
     /// Nothing was read yet.
     pub fn new(leases: Api<Lease>, plans: Api<NodePlan>, options: &Options) -> Self {
         let limit = options.settings.renew_deadline() / 3;
-        Self { leases, plans, name: options.lease.clone(), limit, last: None, reply: None }
+        Self { leases, plans, name: options.lease.clone(), limit, last: None, reply: None, failing: false }
     }
 
     /// Starts a request.
@@ -61,8 +83,14 @@ impl Store {
     /// Waits for the reply to the request that was sent, if any.
     pub async fn reply(&mut self) -> Event {
         let Some(reply) = &mut self.reply else { return std::future::pending().await };
-        let (event, seen) = reply.await;
+        let Answered { event, seen, error } = reply.await;
         self.reply = None;
+        match &error {
+            Some(error) if !self.failing => tracing::warn!(%error, "the election cannot use the API server"),
+            None if self.failing => tracing::info!("the election can use the API server again"),
+            _ => {}
+        }
+        self.failing = error.is_some();
         if seen.is_some() {
             self.last = seen;
         }
@@ -70,17 +98,14 @@ impl Store {
     }
 }
 
-async fn read(leases: Api<Lease>, name: String, limit: Duration) -> (Event, Option<Lease>) {
+async fn read(leases: Api<Lease>, name: String, limit: Duration) -> Answered {
     match requests::within(limit, leases.get_opt(&name)).await {
-        Ok(found) => (Event::Read(Ok(found.as_ref().map(record))), found),
-        Err(error) => {
-            failed("read", &error);
-            (Event::Read(Err(Unreadable)), None)
-        }
+        Ok(found) => Answered::new(Event::Read(Ok(found.as_ref().map(record))), found),
+        Err(error) => Answered::failed(Event::Read(Err(Unreadable)), "read", error),
     }
 }
 
-async fn read_epochs(plans: Api<NodePlan>) -> (Event, Option<Lease>) {
+async fn read_epochs(plans: Api<NodePlan>) -> Answered {
     let highest = requests::within(requests::TIMEOUT, async {
         let mut page = ListParams::default().limit(PAGE);
         let mut highest = 0;
@@ -96,20 +121,13 @@ async fn read_epochs(plans: Api<NodePlan>) -> (Event, Option<Lease>) {
             }
         }
     });
-    let highest = highest.await.map_err(|error| {
-        failed("list plans", &error);
-        Unreadable
-    });
-    (Event::Epochs(highest), None)
+    match highest.await {
+        Ok(highest) => Answered::new(Event::Epochs(Ok(highest)), None),
+        Err(error) => Answered::failed(Event::Epochs(Err(Unreadable)), "list plans", error),
+    }
 }
 
-async fn put(
-    leases: Api<Lease>,
-    name: String,
-    lease: Lease,
-    create: bool,
-    limit: Duration,
-) -> (Event, Option<Lease>) {
+async fn put(leases: Api<Lease>, name: String, lease: Lease, create: bool, limit: Duration) -> Answered {
     let parameters = PostParams::default();
     let written = if create {
         requests::within(limit, leases.create(&parameters, &lease)).await
@@ -117,22 +135,21 @@ async fn put(
         requests::within(limit, leases.replace(&name, &parameters, &lease)).await
     };
     match written {
-        Ok(stored) => (Event::Written(WriteReply::Stored(version(&stored))), Some(stored)),
-        Err(error) if matches!(error.code(), Some(404 | 409)) => (Event::Written(WriteReply::Conflict), None),
-        Err(error) => {
-            failed("write", &error);
-            (Event::Written(WriteReply::Unknown), None)
+        Ok(stored) => Answered::new(Event::Written(WriteReply::Stored(version(&stored))), Some(stored)),
+        Err(error) if matches!(error.code(), Some(404 | 409)) => {
+            Answered::new(Event::Written(WriteReply::Conflict), None)
         }
+        Err(error) => Answered::failed(Event::Written(WriteReply::Unknown), "write", error),
     }
 }
 
-fn failed(action: &'static str, error: &RequestError) {
-    counter!("tessera_fleet_lease_failures_total", "action" => action).increment(1);
-    tracing::warn!(%error, action, "the election cannot use the API server");
-}
-
+/// Version of a Lease: its uid and its resource version.
+///
+/// The resource version alone is not enough, because a PUT creates a Lease that does not exist, whatever resource version it has. With the
+/// uid, the API server refuses to write another Lease than the one that was read.
 fn version(lease: &Lease) -> String {
-    lease.metadata.resource_version.clone().unwrap_or_default()
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", part(&lease.metadata.uid), part(&lease.metadata.resource_version))
 }
 
 /// The record that a Lease contains.
@@ -177,6 +194,8 @@ fn lease(last: Lease, name: &str, write: &Write, now: Timestamp) -> Lease {
         Holder::Candidate(identity) => identity.clone(),
         Holder::Released | Holder::Vacant => String::new(),
     };
+    let expected = write.expected.as_deref().and_then(|version| version.split_once('/'));
+    let (uid, resource_version) = expected.map(|(uid, version)| (uid.to_owned(), version.to_owned())).unzip();
     let whole = |count: u64| i32::try_from(count).unwrap_or(i32::MAX);
     Lease {
         metadata: ObjectMeta {
@@ -184,7 +203,8 @@ fn lease(last: Lease, name: &str, write: &Write, now: Timestamp) -> Lease {
             labels: before.labels.filter(|_| write.expected.is_some()),
             annotations: Some(annotations),
             owner_references: before.owner_references.filter(|_| write.expected.is_some()),
-            resource_version: write.expected.clone(),
+            uid,
+            resource_version,
             ..ObjectMeta::default()
         },
         spec: Some(LeaseSpec {
@@ -207,7 +227,7 @@ mod tests {
     #[test]
     fn a_written_lease_is_read_as_the_record_that_was_meant() {
         let write = Write {
-            expected: Some("7".into()),
+            expected: Some("u/7".into()),
             takeover: true,
             holder: Holder::Candidate("a".into()),
             duration: Settings::default().lease_duration(),
@@ -218,7 +238,7 @@ mod tests {
         let taken = lease(Lease::default(), "fleet", &write, now);
         let read = record(&taken);
         assert_eq!((read.holder, read.epoch, read.transitions), (write.holder.clone(), 5, 2));
-        assert_eq!((read.duration, read.version.as_str()), (Duration::from_secs(15), "7"));
+        assert_eq!((read.duration, read.version.as_str()), (Duration::from_secs(15), "u/7"));
         let release = Write { takeover: false, holder: Holder::Released, ..write.clone() };
         let released = lease(taken, "fleet", &release, now);
         assert_eq!(record(&released).holder, Holder::Released);
