@@ -115,6 +115,7 @@ const PURE: &[(&str, &str)] = &[
     ("gpulet-core", "gpulet/core"),
     ("lane-plan", "router/lanes"),
     ("version-rollout", "router/rollout"),
+    ("fleet-core", "server/fleet/core"),
     ("units", "models/units"),
     ("device-sections", "gpulet/sections"),
     ("workload", "loadtest/workload"),

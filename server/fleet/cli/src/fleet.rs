@@ -62,6 +62,6 @@ pub async fn run(arguments: FleetArgs) -> anyhow::Result<()> {
     let identity = arguments.identity.unwrap_or_else(process::identity);
     let options = election::Options { namespace, lease: arguments.lease, identity, settings };
     let lead = move |term| Arc::clone(&leader).lead(term);
-    election::run(client, options, lead, stop).await;
+    election::run(client, options, lead, stop).await?;
     Ok(())
 }

@@ -61,6 +61,11 @@ fn in_a_pool(inputs: &Inputs, node: &NodeState) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use fleet_kubernetes::resources::model::{Model, ModelSpec, Objective, Source};
+    use fleet_kubernetes::resources::node_plan::{NodePlanSpec, NodePlanStatus};
+
     use super::*;
 
     fn node(name: &str) -> NodeState {
@@ -69,18 +74,57 @@ mod tests {
             labels: BTreeMap::new(),
             alive: true,
             generation: Some(1),
-            plan: fleet_kubernetes::resources::node_plan::NodePlanSpec::default(),
-            status: fleet_kubernetes::resources::node_plan::NodePlanStatus::default(),
+            plan: NodePlanSpec::default(),
+            status: NodePlanStatus::default(),
         }
     }
 
+    fn inputs(models: &[&str], nodes: Vec<NodeState>) -> Inputs {
+        let model = |name: &&str| {
+            let model = Model::new(
+                name,
+                ModelSpec {
+                    source: Source { uri: format!("file:///{name}"), digest: None },
+                    objective: Objective { slo: "50ms".to_owned() },
+                    class: 1,
+                    tenant: "default".to_owned(),
+                    min_replicas: 1,
+                    max_replicas: None,
+                    placement: None,
+                    rate: None,
+                    memory_bytes: None,
+                    profile: None,
+                },
+            );
+            Arc::new(model)
+        };
+        Inputs { epoch: 3, pools: Vec::new(), models: models.iter().map(model).collect(), nodes }
+    }
+
+    fn models(plans: &Plans, node: &str) -> Vec<String> {
+        plans.nodes[node].models.iter().map(|planned| planned.model.clone()).collect()
+    }
+
     #[test]
-    fn a_fleet_without_models_has_empty_plans_for_nodes_that_work() {
-        let lost = NodeState { alive: false, ..node("b") };
-        let inputs = Inputs { epoch: 3, pools: Vec::new(), models: Vec::new(), nodes: vec![node("a"), lost] };
-        let plans = Sticky.plan(&inputs);
-        let names: Vec<&String> = plans.nodes.keys().collect();
-        assert_eq!(names, ["a"]);
-        assert!(plans.nodes["a"].models.is_empty());
+    fn copies_stay_where_they_are_until_their_node_fails() {
+        let plans = Sticky.plan(&inputs(&["x", "y", "z"], vec![node("a"), node("b")]));
+        assert_eq!(
+            (models(&plans, "a"), models(&plans, "b")),
+            (vec!["x".into(), "z".into()], vec!["y".into()])
+        );
+        assert_eq!(plans.urgent.len(), 2);
+        let planned = |mut node: NodeState| {
+            node.plan = NodePlanSpec::from_core(&plans.nodes[&node.name], &BTreeMap::new());
+            node
+        };
+        let after = Sticky.plan(&inputs(&["w", "x", "y", "z"], vec![planned(node("a")), planned(node("b"))]));
+        assert!(models(&after, "a").ends_with(&["x".into(), "z".into()]), "{after:?}");
+        assert!(models(&after, "b").contains(&"y".to_owned()), "{after:?}");
+        let lost = NodeState { alive: false, ..planned(node("a")) };
+        let after = Sticky.plan(&inputs(&["x", "y", "z"], vec![lost, planned(node("b"))]));
+        assert_eq!(models(&after, "b"), ["x", "y", "z"]);
+        assert!(!after.nodes.contains_key("a"), "a failed node keeps its plan");
+        let after = Sticky.plan(&inputs(&["x"], Vec::new()));
+        assert_eq!(after.unplaced["x"], "minReplicas is 1, and 0 nodes fit its constraints");
     }
 }

@@ -102,7 +102,8 @@ pub async fn run<N: Node>(
         store_error: None,
         status,
     };
-    agent.run(plans, &options.node, stop).await;
+    agent.run(plans, &options.node, stop.clone()).await;
+    stop.cancel();
     if let Err(error) = writing.await {
         tracing::error!(%error, "the writer of the status failed");
     }

@@ -10,6 +10,7 @@ use fleet_core::lease::{Effect, Election, Event, Settings};
 use kube::{Api, Client};
 use metrics::{counter, gauge};
 use rustix::time::{ClockId, clock_gettime};
+use thiserror::Error;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -80,15 +81,30 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// The work of a leader ended before its term.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the leader's work ended before its term; the Lease was released, so that a standby leads")]
+pub struct WorkEnded;
+
 /// What runs while this process leads.
 struct Work {
     until: Arc<AtomicU64>,
     stop: CancellationToken,
+    /// Cancelled when the task ends, also by a panic.
+    done: CancellationToken,
     task: JoinHandle<()>,
 }
 
 /// Takes part in an election until it is stopped, and runs `lead` during each of its terms. Stopping releases the Lease.
-pub async fn run<F, W>(client: Client, options: Options, lead: F, stop: CancellationToken)
+///
+/// # Errors
+/// `lead` ended before its term. A leader without work must not keep the Lease.
+pub async fn run<F, W>(
+    client: Client,
+    options: Options,
+    lead: F,
+    stop: CancellationToken,
+) -> Result<(), WorkEnded>
 where
     F: Fn(Term) -> W,
     W: Future<Output = ()> + Send + 'static,
@@ -98,7 +114,7 @@ where
     let mut election = Election::new(options.settings, options.identity.clone(), now());
     let mut work: Option<Work> = None;
     let mut event = Event::Tick;
-    let mut stopping = false;
+    let mut stopping = Stopping { asked: false, failed: false };
     gauge!("tessera_fleet_leader").set(0.0);
     loop {
         let mut request = None;
@@ -114,7 +130,14 @@ where
                     let identity = options.identity.clone();
                     let term = Term { epoch, identity, until: Arc::clone(&until), stop: stop.clone() };
                     set_end(&until, &election);
-                    work = Some(Work { until, stop, task: tokio::spawn(lead(term)) });
+                    let done = CancellationToken::new();
+                    let guard = done.clone().drop_guard();
+                    let leading = lead(term);
+                    let task = tokio::spawn(async move {
+                        let _guard = guard;
+                        leading.await;
+                    });
+                    work = Some(Work { until, stop, done, task });
                 }
                 Effect::StepDown(reason) => {
                     tracing::warn!(%reason, "steps down");
@@ -123,37 +146,51 @@ where
                         end(work).await;
                     }
                 }
-                Effect::Stopped => return,
+                Effect::Stopped => return if stopping.failed { Err(WorkEnded) } else { Ok(()) },
                 asks @ (Effect::Read | Effect::ReadEpochs | Effect::Write(_)) => request = Some(asks),
             }
         }
         if let Some(work) = &work {
             set_end(&work.until, &election);
         }
-        event = match request {
-            // A request may take longer than the term, so the timer runs too. Its reply is still waited for.
-            Some(request) => {
-                store.send(request);
-                continue_with(&mut store, &election, &stop, &mut stopping).await
-            }
-            None => continue_with(&mut store, &election, &stop, &mut stopping).await,
-        };
+        // A request may take longer than the term, so the timer runs too. Its reply is still waited for.
+        if let Some(request) = request {
+            store.send(request);
+        }
+        event = next(&mut store, &election, work.as_ref(), &stop, &mut stopping).await;
     }
 }
 
-/// The next event: a reply, the end of a timer, or the wish to stop.
-async fn continue_with(
+/// Whether the process stops, and why.
+struct Stopping {
+    asked: bool,
+    failed: bool,
+}
+
+/// The next event: a reply, the end of a timer or of the work, or the wish to stop.
+async fn next(
     store: &mut Store,
     election: &Election,
+    work: Option<&Work>,
     stop: &CancellationToken,
-    stopping: &mut bool,
+    stopping: &mut Stopping,
 ) -> Event {
     let wakeup = election.wakeup();
     let wait = wakeup.unwrap_or_default().saturating_sub(now());
+    let ended = async {
+        match work {
+            Some(work) => work.done.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         biased;
-        () = stop.cancelled(), if !*stopping => {
-            *stopping = true;
+        () = stop.cancelled(), if !stopping.asked => {
+            stopping.asked = true;
+            Event::Stop
+        }
+        () = ended, if !stopping.asked => {
+            *stopping = Stopping { asked: true, failed: true };
             Event::Stop
         }
         event = store.reply() => event,

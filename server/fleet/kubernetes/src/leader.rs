@@ -74,11 +74,7 @@ impl<P: Planner> Leader<P> {
         Arc::new(Self { client, options, models, pools, plans, nodes, changed, planner })
     }
 
-    /// Whether all copies are complete.
-    pub async fn is_ready(&self, limit: Duration) -> bool {
-        timeout(limit, self.ready()).await.unwrap_or(false)
-    }
-
+    /// Waits until all copies are complete. False: a watch ended.
     async fn ready(&self) -> bool {
         let mut ready = self.models.wait_until_ready().await.is_ok()
             && self.pools.wait_until_ready().await.is_ok()
@@ -89,7 +85,7 @@ impl<P: Planner> Leader<P> {
         ready
     }
 
-    /// Leads until the term ends.
+    /// Leads until the term ends. Ends earlier if the planner fails.
     pub async fn lead(self: Arc<Self>, term: Term) {
         let ended = term.clone();
         tokio::select! {
