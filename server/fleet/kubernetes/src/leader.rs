@@ -112,6 +112,8 @@ impl<P: Planner> Leader<P> {
             };
             let _changed = timeout(wait.max(self.options.replan_min), changed).await;
         }
+        // The time is over, as after a pause of the process. The election says so in a moment.
+        term.ended().await;
     }
 
     /// One moment of all copies.
