@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            tracing::error!("{}", fleet_kubernetes::requests::chain(&*error));
             ExitCode::FAILURE
         }
     }
