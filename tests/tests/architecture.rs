@@ -16,6 +16,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lane-plan", &["gpulet-core", "router-core"]),
     ("version-rollout", &[]),
     ("fleet-core", &["gpulet-core", "invariant"]),
+    ("fleet-kubernetes", &["fleet-core", "gpulet-core"]),
+    ("fleet-cli", &["fleet-core", "fleet-kubernetes", "units"]),
     ("units", &[]),
     ("identity", &[]),
     ("telemetry", &[]),
@@ -114,6 +116,7 @@ const PURE: &[(&str, &str)] = &[
     ("gpulet-core", "gpulet/core"),
     ("lane-plan", "router/lanes"),
     ("version-rollout", "router/rollout"),
+    ("fleet-core", "server/fleet/core"),
     ("units", "models/units"),
     ("device-sections", "gpulet/sections"),
     ("workload", "loadtest/workload"),
@@ -177,7 +180,7 @@ fn only_the_allowed_arrows_exist() {
 }
 
 /// Crates that a serving binary must not link.
-const TOOLS: &[&str] = &["cli", "loadtest", "sim", "workload"];
+const TOOLS: &[&str] = &["cli", "loadtest", "sim", "workload", "fleet-kubernetes", "fleet-cli", "kube"];
 
 #[test]
 fn serving_needs_no_tools() {

@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod epoch;
+pub mod lease;
 pub mod node_plan;
 pub mod pick;
 pub mod planner;

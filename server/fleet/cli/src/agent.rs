@@ -1,0 +1,74 @@
+//! `tessera-fleet agent`: applies the plan of one node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use fleet_kubernetes::agent::admin::Admin;
+use fleet_kubernetes::agent::reconciler::Settings;
+use fleet_kubernetes::agent::{self, Options};
+use units::{Size, TimeSpan};
+
+use crate::process::{self, ProcessArgs};
+
+/// Options of `tessera-fleet agent`.
+#[derive(Args, Debug)]
+pub struct AgentArgs {
+    #[command(flatten)]
+    process: ProcessArgs,
+    /// Name of the node, which is the name of its plan.
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    node: String,
+    /// Labels of the plan, for the selectors of pools and models.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Admin address of the server (`server.admin`).
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8003")]
+    admin: String,
+    /// API key with the role `operate`, if the server asks for one.
+    #[arg(long, value_name = "KEY", env = "TESSERA_KEY", hide_env_values = true)]
+    key: Option<String>,
+    /// Folder for the last accepted plan. It should survive a restart of this process.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/tessera/fleet")]
+    state: PathBuf,
+    /// Memory that models may take. Default: the server decides.
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// Time between two listings of the server, which find models that changed without the agent.
+    #[arg(long, value_name = "TIME", default_value = "15s")]
+    poll: TimeSpan,
+    /// Address of /metrics and /healthz.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9005")]
+    metrics: SocketAddr,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = pair.ok_or_else(|| format!("expected NAME=VALUE, got `{text}`"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Applies plans until it is told to stop. Models stay loaded then.
+///
+/// # Errors
+/// It cannot start.
+pub async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
+    let admin = Admin::new(&arguments.admin, arguments.key.as_deref())?;
+    let stop = process::stop_signal()?;
+    let (client, namespace) = process::client(&arguments.process).await?;
+    process::serve_metrics(arguments.metrics, stop.clone()).await?;
+    let settings = Settings {
+        memory_bytes: arguments.memory.map(|size| size.0),
+        poll: arguments.poll.0.max(Settings::default().backoff),
+        ..Settings::default()
+    };
+    let options = Options {
+        node: arguments.node,
+        namespace,
+        labels: arguments.labels.into_iter().collect(),
+        folder: arguments.state,
+        settings,
+    };
+    agent::run(client, options, admin, stop).await?;
+    Ok(())
+}

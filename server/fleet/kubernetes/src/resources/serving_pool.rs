@@ -1,0 +1,114 @@
+//! Which nodes serve, and how the leader plans for them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Nodes that serve the models of a namespace together.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "tessera.dev",
+    version = "v1alpha1",
+    kind = "ServingPool",
+    namespaced,
+    status = "ServingPoolStatus",
+    derive = "PartialEq",
+    category = "tessera",
+    doc = "Nodes that serve the models of a namespace together, and how the leader plans for them.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Devices", type_ = "integer", json_path = ".status.replicas"),
+    printcolumn(name = "Wanted", type_ = "integer", json_path = ".status.devicesWanted"),
+    printcolumn(name = "Leader", type_ = "string", json_path = ".status.leader", priority = "1"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].reason"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ServingPoolSpec {
+    /// Labels that the pool's nodes have. Empty: every node with a NodePlan in the namespace.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[x_kube(validation = Rule::new("self.size() <= 16").message("nodeSelector: expected at most 16 labels"))]
+    pub node_selector: BTreeMap<String, String>,
+    /// Devices that the pool has, set by a person or an autoscaler through the scale subresource. Absent: those that its nodes have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub replicas: Option<i32>,
+    /// How models are placed on nodes.
+    #[serde(default)]
+    pub policy: PlannerPolicy,
+    /// Share of each device that plans leave free, from 0 to 0.9.
+    #[serde(default = "default_headroom")]
+    #[schemars(range(min = 0.0, max = 0.9))]
+    pub headroom: f64,
+    /// Models that are moved to another node per minute at most.
+    #[serde(default = "default_moves")]
+    #[schemars(range(min = 1, max = 1_000))]
+    pub moves_per_minute: i32,
+    /// URL of the repository with the models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2_048))]
+    #[x_kube(validation = Rule::new("self.matches('^(s3|gs|az|abfs|http|https|file)://.+')")
+        .message("repository: expected a URL that starts with s3://, gs://, az://, abfs://, http://, https:// or file://"))]
+    pub repository: Option<String>,
+}
+
+const fn default_headroom() -> f64 {
+    0.2
+}
+
+const fn default_moves() -> i32 {
+    6
+}
+
+/// How models are placed on nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PlannerPolicy {
+    /// On as few devices as the objectives allow.
+    #[default]
+    Pack,
+    /// On all devices, each with about the same load.
+    Spread,
+}
+
+/// What the leader made of a pool.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServingPoolStatus {
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Devices of the pool's nodes that report some.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Devices that the plans need. Absent: the planner does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices_wanted: Option<i32>,
+    /// Nodes with a plan.
+    #[serde(default)]
+    pub nodes: i32,
+    /// Label selector of the pool's nodes as text, for autoscalers.
+    #[serde(default)]
+    pub selector: String,
+    /// Identity of the leader that wrote this status.
+    #[serde(default)]
+    pub leader: String,
+    /// Epoch of that leader.
+    #[serde(default)]
+    pub epoch: i64,
+    /// `Ready`: every node has the plan of this epoch in force, without refusals.
+    #[serde(default)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}
