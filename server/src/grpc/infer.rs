@@ -40,8 +40,10 @@ pub async fn unary(
     front: &Arc<Front>,
     request: Request<ModelInferRequest>,
 ) -> Result<Response<ModelInferResponse>, Status> {
-    let arrived = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
-    let transport_timeout = timeout::of(request.metadata());
+    let arrived = request.extensions().get::<Arrived>().copied();
+    let Arrived { at: arrived, before } = arrived.unwrap_or_else(Arrived::now);
+    // Another node wrote what was left of it.
+    let transport_timeout = timeout::of(request.metadata()).map(|left| left.saturating_add(before));
     let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions());
     let (metadata, _, message) = request.into_parts();
     let trace = front.trace(&message.model_name, Some(&message.model_version));
