@@ -177,6 +177,22 @@ def test_the_time_that_a_request_used_up_counts(nodes: Nodes) -> None:
         assert any(code in str(refused.value.status()) for code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")), refused.value
 
 
+def test_the_deadline_counts_from_the_first_byte_at_the_first_node(nodes: Nodes) -> None:
+    nodes.start("b", {"far": 1}, config='[models.far]\nslo = "200ms"')
+    a = nodes.start("a", {"near": 1}, others="b")
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 4], "data": ROW}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    for pause, status in ((0.0, 200), (0.3, 504)):
+        connection = Client(a).connection
+        connection.putrequest("POST", "/v2/models/far/infer")
+        connection.putheader("content-length", str(len(body)))
+        connection.endheaders(body[:10])
+        time.sleep(pause)  # a client that sends slowly
+        connection.send(body[10:])
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["x-tessera-node"]) == (status, "b"), answer.read()
+
+
 def test_a_node_that_ends_is_refused_with_a_reason_or_replaced_by_another(nodes: Nodes) -> None:
     nodes.start("b", {"far": 1, "twice": 1})
     nodes.start("c", {"twice": 1})
