@@ -20,6 +20,7 @@ impl Digest {
             Event::Arrive(arrival) => {
                 (1, u64::from(arrival.request.slot()) << 32 | u64::from(arrival.model.0))
             }
+            Event::ArriveTogether(arrivals) => (22, arrivals.len() as u64),
             Event::BatchDone(report) => (2, report.batch.0),
             Event::BatchReturned { batch, .. } => (3, batch.0),
             Event::LaneUp(spec) => (4, u64::from(spec.lane.0)),

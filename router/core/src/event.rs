@@ -59,6 +59,9 @@ pub struct BatchReport {
 pub enum Event<'a> {
     /// A request arrived.
     Arrive(Arrival),
+    /// Requests that arrived together, from a sender that forms batches. Each is admitted or refused by itself, and no batch
+    /// starts before all of them are queued.
+    ArriveTogether(&'a [Arrival]),
     /// The client left.
     Cancel(RequestId),
     /// A lane finished a batch.

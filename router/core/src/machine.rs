@@ -91,13 +91,16 @@ impl Router {
     /// Processes one event. If `now` is before the time of an earlier event, the earlier time is used.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>, effects: &mut Effects) {
         self.now = self.now.max(now);
-        if matches!(event, Event::Arrive(_) | Event::Tick) {
+        if matches!(event, Event::Arrive(_) | Event::ArriveTogether(_) | Event::Tick) {
             self.forget_silent();
             self.plan_if_due();
         }
         self.refresh_due_quotas();
         match event {
             Event::Arrive(arrival) => self.arrive(&arrival, effects),
+            Event::ArriveTogether(arrivals) => {
+                arrivals.iter().for_each(|arrival| self.arrive(arrival, effects))
+            }
             Event::Cancel(request) => self.cancel(request, effects),
             Event::BatchDone(report) => self.batch_done(report, effects),
             Event::BatchReturned { batch, .. } => self.batch_returned(batch, effects),

@@ -126,6 +126,28 @@ fn a_lone_request_starts_at_once_and_later_ones_form_the_next_batch() {
 }
 
 #[test]
+fn requests_that_arrive_together_on_an_idle_lane_run_as_one_batch() {
+    for policy in [deadline(), Policy::new("triton", &BatchOptions::default()).unwrap()] {
+        let mut t = Timeline::new(policy);
+        let arrival = |slot: u32, slack_ms: u64| Arrival {
+            request: RequestId::new(slot, 0),
+            model: MODEL,
+            class: Class::default(),
+            tenant: Tenant::default(),
+            shape: ShapeKey(0),
+            rows: 1,
+            bytes: 64,
+            deadline: Some(at_ms(slack_ms)),
+            timeout_action: Default::default(),
+        };
+        let effects = t.feed(0, Event::ArriveTogether(&[arrival(1, 100), arrival(2, 0), arrival(3, 100)]));
+        assert_eq!(finished(&effects), [(2, Outcome::Expired, Reason::DeadlinePassed)], "by itself");
+        assert_eq!(dispatched(&effects).unwrap().1, [1, 3]);
+        assert!(t.feed(1, Event::ArriveTogether(&[])).is_empty());
+    }
+}
+
+#[test]
 fn a_request_that_cannot_be_answered_in_time_is_refused_on_arrival() {
     let mut t = Timeline::new(deadline());
     t.arrive(0, 1, None);
