@@ -10,6 +10,7 @@ use router_core::{
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::gatherings::GatherCounts;
 use crate::job::{Answer, Job, RecordKey, Rejection};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Reply};
@@ -38,6 +39,7 @@ pub(crate) enum Control {
     Drain { until: Instant, done: oneshot::Sender<()> },
     Snapshot(oneshot::Sender<Snapshot>),
     Outlooks(oneshot::Sender<Vec<Outlook>>),
+    GatherCounts(oneshot::Sender<GatherCounts>),
     Explain(RecordKey, oneshot::Sender<Option<Explanation>>),
 }
 
@@ -182,6 +184,13 @@ impl RouterHandle {
     pub async fn outlooks(&self) -> Option<Vec<Outlook>> {
         let (reply, answer) = oneshot::channel();
         self.control.send(Control::Outlooks(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// How marked requests went on since the start; `None` when the actor has ended.
+    pub async fn gather_counts(&self) -> Option<GatherCounts> {
+        let (reply, answer) = oneshot::channel();
+        self.control.send(Control::GatherCounts(reply)).await.ok()?;
         answer.await.ok()
     }
 
