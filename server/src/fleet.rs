@@ -1,6 +1,7 @@
 //! What a server does in a fleet: it tells others how busy it is, follows the other servers of a static list, and forwards requests
 //! for models that only they have.
 
+mod batch_mark;
 mod client;
 mod follow;
 mod forward;
@@ -9,6 +10,7 @@ mod sampler;
 mod signals;
 mod views;
 
+pub use batch_mark::BatchMarks;
 pub use forward::{Answer, Candidates, Interface, Onward, Peers, arrival};
 pub use headers::elapsed;
 pub use sampler::{SignalSource, Watching};

@@ -13,11 +13,12 @@ use node::metrics::FrontMetrics;
 use node::reason::{Reason, Refusal};
 use node::request_log::Span;
 use oip::{InferRequest, InferResponse, Limits, TensorData};
+use router::Gather;
 use tokio::sync::Semaphore;
 
 use crate::budget::BodyBudget;
 use crate::classification;
-use crate::fleet::{Peers, SignalSource};
+use crate::fleet::{BatchMarks, Peers, SignalSource};
 use crate::gate::Gate;
 use crate::in_flight::{Entered, InFlight};
 use crate::reloads::Reloads;
@@ -77,6 +78,8 @@ pub struct Front {
     pub signals: Arc<SignalSource>,
     /// Other nodes. `None`: this server is the only one, and no request costs more than this check.
     pub peers: Option<Peers>,
+    /// Reads marks of batches. `None`: they are ignored.
+    pub batch_marks: Option<BatchMarks>,
     /// What the server did lately.
     pub activity: Activity,
     /// Simulations of what would be.
@@ -105,6 +108,7 @@ impl Front {
         Self {
             signals: SignalSource::new(Arc::clone(&service), String::new()),
             peers: None,
+            batch_marks: None,
             service,
             reloads,
             shared_memory: shared_memory.then(SharedMemory::default),
@@ -133,6 +137,16 @@ impl Front {
     /// The same as a node with a name, next to other nodes.
     pub fn with_peers(self, name: String, peers: Option<Peers>) -> Self {
         Self { signals: SignalSource::new(Arc::clone(&self.service), name), peers, ..self }
+    }
+
+    /// The same, with marks of batches if `is_on`.
+    pub fn with_batch_marks(self, is_on: bool) -> Self {
+        Self { batch_marks: is_on.then(BatchMarks::new), ..self }
+    }
+
+    /// The batch that a picker put a request with these headers into, if marks are on.
+    pub fn batch_mark(&self, headers: &HeaderMap) -> Option<Gather> {
+        self.batch_marks.as_ref()?.of(headers)
     }
 
     /// The trace of a request to a model, if this request is one to trace.

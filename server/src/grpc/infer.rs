@@ -53,7 +53,8 @@ pub async fn unary(
     let id = request_id::of(metadata.as_ref());
     let context = RequestContext::new(id.clone(), arrived, Transport::Grpc, tenant);
     let span = front.span(metadata.as_ref());
-    let context = RequestContext { transport_timeout, span, trace: trace.clone(), ..context };
+    let gather = front.batch_mark(metadata.as_ref());
+    let context = RequestContext { transport_timeout, gather, span, trace: trace.clone(), ..context };
     match answer(front, message, context).await {
         Ok(Answer { message, timing, mut held }) => {
             let mut response = Response::new(message);

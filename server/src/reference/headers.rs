@@ -41,6 +41,12 @@ const REQUEST: &[(&str, On, &str)] = &[
         "On a forwarded request, if this server has `fleet.node`: microseconds since it came in at its first node. Its deadline counts from \
          then.",
     ),
+    (
+        "x-tessera-batch",
+        On::Both,
+        "With `fleet.batch_marks`: `ID/ROWS`, the batch that a picker put the request into, as a number, and the rows of the whole batch, \
+         1 to 4096. The requests of a batch wait for each other for `fleet.batch_wait`. Ignored for sequences and streams.",
+    ),
 ];
 
 const RESPONSE: &[(&str, On, &str)] = &[

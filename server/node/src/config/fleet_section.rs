@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use documented::{Documented, DocumentedFields};
 use serde::{Deserialize, Serialize};
+use units::TimeSpan;
 
 /// Nodes at most.
 const NODES_MAX: usize = 256;
@@ -14,6 +16,8 @@ const NODES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 253;
 /// Most requests that may be forwarded at once.
 const FORWARDS_MAX: usize = 65_536;
+/// Longest that a marked request may wait for the others of its batch.
+const BATCH_WAIT_MAX: Duration = Duration::from_millis(50);
 /// Largest file of a key.
 const KEY_BYTES_MAX: u64 = 64 << 10;
 
@@ -31,6 +35,12 @@ pub struct Fleet {
     pub forward: bool,
     /// Requests that may be forwarded at once, at most 65536. Further ones are refused.
     pub forwards: NonZeroUsize,
+    /// Whether requests with the same `x-tessera-batch: ID/ROWS` wait for each other and start as one batch. For servers behind an
+    /// endpoint picker that forms batches. `false`: the header is ignored.
+    pub batch_marks: bool,
+    /// How long such a request waits for the others after the first of its batch came, at most 50ms. Its deadline ends the wait too.
+    #[serde(serialize_with = "units::text")]
+    pub batch_wait: TimeSpan,
     /// File of certificates in PEM that the certificates of `https` nodes are checked with. Default: the authorities of the system.
     /// Example: `"/etc/tessera/ca.crt"`.
     pub ca: Option<PathBuf>,
@@ -111,6 +121,8 @@ impl Default for Fleet {
             nodes: Vec::new(),
             forward: true,
             forwards: NonZeroUsize::MIN.saturating_add(255),
+            batch_marks: false,
+            batch_wait: TimeSpan(Duration::from_millis(2)),
             ca: None,
             key_file: None,
         }
@@ -159,6 +171,10 @@ impl Fleet {
         }
         if self.forwards.get() > FORWARDS_MAX {
             report("fleet.forwards", format!("{}: expected at most {FORWARDS_MAX}", self.forwards));
+        }
+        if self.batch_wait.0 > BATCH_WAIT_MAX {
+            let most = TimeSpan(BATCH_WAIT_MAX);
+            report("fleet.batch_wait", format!("{}: expected at most {most}", self.batch_wait));
         }
         let uses_tls = self.others().iter().any(|node| node.http.tls || node.grpc.tls);
         if uses_tls && let Err(reason) = identity::client_tls(self.ca.as_deref()) {
@@ -233,6 +249,7 @@ mod tests {
             (format!("node = \"a\"\nnodes = [{b}, {b}]"), "fleet.nodes[1].name: ", "each name once"),
             (format!("node = \"a\"\nnodes = [{slash}]"), "fleet.nodes[0].name: ", "letters, digits"),
             ("forwards = 65537".to_owned(), "fleet.forwards: ", "at most 65536"),
+            ("batch_wait = \"51ms\"".to_owned(), "fleet.batch_wait: ", "at most 50ms"),
             (
                 format!("node = \"a\"\nnodes = [{b}]\nkey_file = \"/nowhere/key\""),
                 "fleet.key_file: ",

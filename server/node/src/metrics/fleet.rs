@@ -1,6 +1,7 @@
 //! Metrics of requests that go to other nodes.
 
 use metrics::{Counter, Gauge};
+use router::GatherCounts;
 
 use super::names;
 
@@ -59,4 +60,45 @@ impl NodeMetrics {
     pub fn connected(&self, connected: bool) {
         self.connected.set(if connected { 1.0 } else { 0.0 });
     }
+}
+
+/// Metrics of requests that a picker put into batches.
+pub struct GatherMetrics {
+    complete: Counter,
+    incomplete: Counter,
+    too_many: Counter,
+}
+
+impl GatherMetrics {
+    /// Registers with the current recorder.
+    pub fn new() -> Self {
+        let batches = |word: &'static str| metrics::counter!(names::MARKED_BATCHES.name, names::FORWARD_OUTCOME => word);
+        Self {
+            complete: batches("complete"),
+            incomplete: batches("incomplete"),
+            too_many: ignored_batch_marks("too_many"),
+        }
+    }
+
+    /// Sets the counters to what the router counted since its start.
+    pub fn update(&self, counts: GatherCounts) {
+        self.complete.absolute(counts.complete);
+        self.incomplete.absolute(counts.incomplete);
+        self.too_many.absolute(counts.too_many);
+    }
+}
+
+impl Default for GatherMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The counter of marks that are ignored because they are malformed.
+pub fn malformed_batch_marks() -> Counter {
+    ignored_batch_marks("malformed")
+}
+
+fn ignored_batch_marks(cause: &'static str) -> Counter {
+    metrics::counter!(names::BATCH_MARKS_IGNORED.name, names::CAUSE => cause)
 }

@@ -30,7 +30,7 @@ pub use credential_files::{
     certificate_expires, identity_loaded, identity_reload_failed, register_identity_file,
 };
 pub use devices::device_up;
-pub use fleet::{ForwardOutcome, NodeMetrics};
+pub use fleet::{ForwardOutcome, GatherMetrics, NodeMetrics, malformed_batch_marks};
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
@@ -143,6 +143,8 @@ mod tests {
             rollout_began("m");
             process_read();
             NodeMetrics::new("b").connected(true);
+            GatherMetrics::new().update(router::GatherCounts::default());
+            malformed_batch_marks().increment(1);
             plans_begin();
             PlanMetrics::default().show(&BTreeMap::from([("gpu-0", 2)]), &BTreeMap::from([("m", 5.0)]), 1.0);
             telemetry_sent(&::telemetry::Statistics::default());
