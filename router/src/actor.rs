@@ -4,20 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport, Member, Response, RunError};
 use invariant::expected;
 
 use router_core::{
     Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
-    LaneState, ModelId, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
+    LaneState, ModelId, Nanos, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, sleep_until};
 use tracing::error;
 
 use crate::clock::Clock;
+use crate::gatherings::Gatherings;
 use crate::handle::{Control, RouterHandle, Submission};
 use crate::job::{Answer, RecordKey, Rejection, Timing};
 use crate::outlet::{Outlet, Urgent};
@@ -27,19 +28,23 @@ use crate::sequences::{AllSequences, FollowUp};
 
 /// Events handled before the task lets others run.
 const EVENTS_PER_POLL: usize = 256;
+/// Batches of senders that may be incomplete at a time. Their requests are bounded by the ids too.
+const GATHERINGS_MAX: usize = 256;
 
 /// Bounds of the shell and of the core in it.
 #[derive(Clone, Debug)]
 pub struct RouterOptions {
     /// Submissions that may wait for the actor.
     pub mailbox: usize,
+    /// How long a marked request waits for the others of its batch ([`Job::gather`](crate::Job::gather)).
+    pub gather_wait: Duration,
     /// The core's bounds.
     pub core: RouterConfig,
 }
 
 impl Default for RouterOptions {
     fn default() -> Self {
-        Self { mailbox: 16_384, core: RouterConfig::default() }
+        Self { mailbox: 16_384, gather_wait: Duration::from_millis(2), core: RouterConfig::default() }
     }
 }
 
@@ -61,6 +66,7 @@ pub fn start(options: &RouterOptions) -> Result<RouterHandle, ConfigError> {
         in_flight: BTreeMap::new(),
         retiring: BTreeMap::new(),
         sequences: AllSequences::new(options.core.queued_bytes_limit),
+        gatherings: Gatherings::new(Nanos::from(options.gather_wait), GATHERINGS_MAX),
         idle_waiters: BTreeMap::new(),
         losing: BTreeMap::new(),
         refused: None,
@@ -95,6 +101,7 @@ struct Actor {
     lanes: BTreeMap<u32, LaneHandle>,
     in_flight: BTreeMap<u64, InFlight>,
     sequences: AllSequences,
+    gatherings: Gatherings,
     retiring: BTreeMap<ModelId, Vec<oneshot::Sender<()>>>,
     /// Callers that wait for a lane to become idle. They get false if it is removed.
     idle_waiters: BTreeMap<u32, Vec<oneshot::Sender<bool>>>,
@@ -117,7 +124,8 @@ impl Actor {
         let timer = sleep_until(TokioInstant::now());
         tokio::pin!(timer);
         loop {
-            let wake = self.core.next_wake().into_iter().chain(self.sequences.next_wake()).min();
+            let wakes = [self.core.next_wake(), self.sequences.next_wake(), self.gatherings.next_wake()];
+            let wake = wakes.into_iter().flatten().min();
             let wake = wake.map(|at| TokioInstant::from_std(self.clock.instant(at)));
             if let Some(at) = wake.filter(|at| *at != timer.deadline()) {
                 timer.as_mut().reset(at);
@@ -148,6 +156,7 @@ impl Actor {
                     break;
                 }
             }
+            self.end_gatherings();
             self.tell_drained();
         }
     }
@@ -162,6 +171,10 @@ impl Actor {
     fn submit(&mut self, submission: Submission) {
         let Submission { id, job, reply, arrived } = submission;
         if reply.is_closed() {
+            if let Some(gather) = job.gather {
+                self.gatherings.absent(job.model, gather, job.member.rows);
+                self.feed_gathered();
+            }
             self.ids.give_back(id);
             return;
         }
@@ -181,7 +194,28 @@ impl Actor {
         self.payloads.insert(Payload { id, tenant, member, reply, admitted: arrived, dispatched: arrived });
         match job.sequence {
             Some(step) if self.sequences.arrive(self.clock.now(), &step, arrival) => self.follow_up(),
-            _ => self.process(Event::Arrive(arrival), None),
+            _ => match job.gather {
+                Some(gather) => {
+                    self.gatherings.arrive(self.clock.now(), gather, arrival);
+                    self.feed_gathered();
+                }
+                None => self.process(Event::Arrive(arrival), None),
+            },
+        }
+    }
+
+    /// Hands the requests that need not wait for others any more to the core.
+    fn feed_gathered(&mut self) {
+        while let Some(arrivals) = self.gatherings.next_released() {
+            self.process(Event::ArriveTogether(&arrivals), None);
+        }
+    }
+
+    /// The timer alone does not suffice, because on a busy server it comes after all messages.
+    fn end_gatherings(&mut self) {
+        if self.gatherings.next_wake().is_some() {
+            self.gatherings.tick(self.clock.now());
+            self.feed_gathered();
         }
     }
 
@@ -201,6 +235,8 @@ impl Actor {
             Urgent::Cancel(id) => {
                 if self.sequences.cancel(self.clock.now(), id) {
                     self.follow_up();
+                } else if self.gatherings.cancel(id) {
+                    self.finish(id, Outcome::Cancelled, Reason::ClientDisconnected, None);
                 } else {
                     self.process(Event::Cancel(id), None);
                 }
@@ -443,6 +479,8 @@ impl Actor {
                 let _ = done.send(());
             }
             Control::ModelDown(model, done) => {
+                self.gatherings.release_model(model);
+                self.feed_gathered();
                 self.retiring.entry(model).or_default().push(done);
                 self.process(Event::ModelDown(model), None);
                 if !self.core.knows(model) {
@@ -475,13 +513,18 @@ impl Actor {
             Control::Drain { until, done } => {
                 self.drained.push(done);
                 self.sequences.close(self.clock.now(), None, Reason::Draining);
+                self.gatherings.close();
+                self.feed_gathered();
                 self.process(Event::Drain { until: self.clock.at(until) }, None);
             }
             Control::Snapshot(reply) => {
                 let _ = reply.send(self.core.snapshot());
             }
-            Control::Outlooks(reply) => {
-                let _ = reply.send(self.core.outlooks());
+            Control::GatherCounts(reply) => {
+                let _ = reply.send(self.gatherings.counts());
+            }
+            Control::Backlogs(reply) => {
+                let _ = reply.send(self.core.backlogs());
             }
             Control::Explain(RecordKey { request, ended }, reply) => {
                 let _ = reply.send(self.core.explain(request, ended));

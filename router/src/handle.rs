@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
 use router_core::{
-    Explanation, LaneId, ModelId, ModelSpec, Outlook, Reason, RequestId, Snapshot, TenantTable,
+    Explanation, LaneId, ModelBacklog, ModelId, ModelSpec, Reason, RequestId, Snapshot, TenantTable,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::gatherings::GatherCounts;
 use crate::job::{Answer, Job, RecordKey, Rejection};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Reply};
@@ -37,7 +38,8 @@ pub(crate) enum Control {
     LaneDown(LaneId, oneshot::Sender<Result<(), LaneDownError>>),
     Drain { until: Instant, done: oneshot::Sender<()> },
     Snapshot(oneshot::Sender<Snapshot>),
-    Outlooks(oneshot::Sender<Vec<Outlook>>),
+    Backlogs(oneshot::Sender<Vec<ModelBacklog>>),
+    GatherCounts(oneshot::Sender<GatherCounts>),
     Explain(RecordKey, oneshot::Sender<Option<Explanation>>),
 }
 
@@ -179,9 +181,16 @@ impl RouterHandle {
     }
 
     /// What a new request of each model would meet; `None` when the actor has ended.
-    pub async fn outlooks(&self) -> Option<Vec<Outlook>> {
+    pub async fn backlogs(&self) -> Option<Vec<ModelBacklog>> {
         let (reply, answer) = oneshot::channel();
-        self.control.send(Control::Outlooks(reply)).await.ok()?;
+        self.control.send(Control::Backlogs(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// How marked requests went on since the start; `None` when the actor has ended.
+    pub async fn gather_counts(&self) -> Option<GatherCounts> {
+        let (reply, answer) = oneshot::channel();
+        self.control.send(Control::GatherCounts(reply)).await.ok()?;
         answer.await.ok()
     }
 

@@ -7,6 +7,7 @@ use router_core::{
     BatchId, Class, ModelId, Nanos, Outcome, Reason, RequestId, ShapeKey, Tenant, TimeoutAction,
 };
 
+use crate::gatherings::Gather;
 use crate::sequences::SequenceStep;
 
 /// A validated request.
@@ -30,6 +31,8 @@ pub struct Job {
     pub timeout_action: TimeoutAction,
     /// Where in its sequence it is, if its model takes sequences.
     pub sequence: Option<SequenceStep>,
+    /// The batch that its sender put it into, if any. A request of a sequence does not wait for others.
+    pub gather: Option<Gather>,
 }
 
 /// How long each stage of a request took.

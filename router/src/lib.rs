@@ -8,6 +8,7 @@
 
 mod actor;
 mod clock;
+mod gatherings;
 mod handle;
 mod job;
 mod outlet;
@@ -16,6 +17,7 @@ mod plan;
 mod sequences;
 
 pub use actor::{RouterOptions, start};
+pub use gatherings::{Gather, GatherCounts};
 pub use handle::RouterHandle;
 pub use job::{Answer, Job, RecordKey, Rejection, Timing};
 pub use plan::{LaneDownError, LanePlan, SwitchError};

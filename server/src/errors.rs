@@ -62,6 +62,7 @@ pub fn row(reason: Reason) -> Row {
         Reason::Expired => (504, Code::DeadlineExceeded, Level::DEBUG, Retry::No),
         Reason::Draining => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
         Reason::ModelNotReady => (503, Code::Unavailable, Level::DEBUG, Retry::Elsewhere),
+        Reason::NodeUnreachable => (503, Code::Unavailable, Level::WARN, Retry::Elsewhere),
         Reason::Cancelled => (499, Code::Cancelled, Level::DEBUG, Retry::No),
         Reason::LaneFailed => (503, Code::Unavailable, Level::WARN, Retry::Yes),
         Reason::Quarantined => (500, Code::Internal, Level::WARN, Retry::No),

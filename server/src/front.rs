@@ -3,7 +3,7 @@
 //! The transports only decode and encode. Rules that hold for both are here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -13,11 +13,14 @@ use node::metrics::FrontMetrics;
 use node::reason::{Reason, Refusal};
 use node::request_log::Span;
 use oip::{InferRequest, InferResponse, Limits, TensorData};
-use tokio::sync::{Notify, Semaphore};
+use router::Gather;
+use tokio::sync::Semaphore;
 
 use crate::budget::BodyBudget;
 use crate::classification;
+use crate::fleet::{BatchMarks, Peers, SignalSource};
 use crate::gate::Gate;
+use crate::in_flight::{Entered, InFlight};
 use crate::reloads::Reloads;
 use crate::request_id::RequestIds;
 use crate::service::{Answered, RequestContext, Responses, Service, Streamed};
@@ -71,6 +74,12 @@ pub struct Front {
     pub gate: Gate,
     /// Names of the paths that manage the server.
     pub admin_host: Arc<Host>,
+    /// Tells other nodes and pickers what requests would meet here.
+    pub signals: Arc<SignalSource>,
+    /// Other nodes. `None`: this server is the only one, and no request costs more than this check.
+    pub peers: Option<Peers>,
+    /// Reads marks of batches. `None`: they are ignored.
+    pub batch_marks: Option<BatchMarks>,
     /// What the server did lately.
     pub activity: Activity,
     /// Simulations of what would be.
@@ -80,20 +89,7 @@ pub struct Front {
     pub viewers: Arc<Semaphore>,
     leaving: AtomicBool,
     draining: AtomicBool,
-    in_flight: AtomicUsize,
-    idle: Notify,
-}
-
-/// Counts a request as in flight until dropped.
-struct InFlight<'a>(&'a Front);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.metrics.in_flight.decrement(1.0);
-        if self.0.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.0.idle.notify_waiters();
-        }
-    }
+    in_flight: Arc<InFlight>,
 }
 
 impl Front {
@@ -108,7 +104,11 @@ impl Front {
     ) -> Self {
         let metrics = FrontMetrics::new();
         let bodies = BodyBudget::new(limits.bodies, metrics.body_bytes.clone());
+        let in_flight = InFlight::new(metrics.in_flight.clone());
         Self {
+            signals: SignalSource::new(Arc::clone(&service), String::new()),
+            peers: None,
+            batch_marks: None,
             service,
             reloads,
             shared_memory: shared_memory.then(SharedMemory::default),
@@ -125,14 +125,28 @@ impl Front {
             viewers: Arc::new(Semaphore::new(VIEWERS)),
             leaving: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            in_flight: AtomicUsize::new(0),
-            idle: Notify::new(),
+            in_flight: Arc::new(in_flight),
         }
     }
 
     /// The same with names under which browsers may manage the server.
     pub fn with_admin_names(self, names: impl IntoIterator<Item = String>) -> Self {
         Self { admin_host: Arc::new(Host::new(names)), ..self }
+    }
+
+    /// The same as a node with a name, next to other nodes.
+    pub fn with_peers(self, name: String, peers: Option<Peers>) -> Self {
+        Self { signals: SignalSource::new(Arc::clone(&self.service), name), peers, ..self }
+    }
+
+    /// The same, with marks of batches if `is_on`.
+    pub fn with_batch_marks(self, is_on: bool) -> Self {
+        Self { batch_marks: is_on.then(BatchMarks::new), ..self }
+    }
+
+    /// The batch that a picker put a request with these headers into, if marks are on.
+    pub fn batch_mark(&self, headers: &HeaderMap) -> Option<Gather> {
+        self.batch_marks.as_ref()?.of(headers)
     }
 
     /// The trace of a request to a model, if this request is one to trace.
@@ -254,12 +268,14 @@ impl Front {
     /// From now on readiness is false; requests are still taken.
     pub fn begin_to_leave(&self) {
         self.leaving.store(true, Ordering::SeqCst);
+        self.signals.begin_to_leave();
     }
 
     /// From now on no request is taken and readiness is false; those in flight go on.
     pub fn begin_drain(&self) {
         self.begin_to_leave();
         self.draining.store(true, Ordering::SeqCst);
+        self.signals.end();
     }
 
     /// Whether the server is about to stop: clients should send their next request elsewhere.
@@ -269,21 +285,12 @@ impl Front {
 
     /// Returns once no request is in flight.
     pub async fn idle(&self) {
-        loop {
-            let idle = self.idle.notified();
-            tokio::pin!(idle);
-            // Registered before the check, so that a request ending in between is not missed.
-            idle.as_mut().enable();
-            if self.in_flight.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            idle.await;
-        }
+        self.in_flight.idle().await;
     }
 
     /// Requests in flight.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::SeqCst)
+        self.in_flight.count()
     }
 
     /// Counts a request as in flight and reads its shared memory.
@@ -291,7 +298,7 @@ impl Front {
         &self,
         request: &mut InferRequest,
         context: &RequestContext,
-    ) -> Result<InFlight<'_>, Refusal> {
+    ) -> Result<Entered<&InFlight>, Refusal> {
         let begun = match self.enter() {
             Ok(in_flight) if needs_shared_memory(request) => {
                 Box::pin(self.resolve_shared_memory(request)).await.map(|()| in_flight)
@@ -301,18 +308,29 @@ impl Front {
         begun.map_err(|refusal| self.service.logged(context, &request.model_name, refusal))
     }
 
-    fn enter(&self) -> Result<InFlight<'_>, Refusal> {
+    fn enter(&self) -> Result<Entered<&InFlight>, Refusal> {
         // Counted before the check: a drain that begins in between waits for this request or refuses it.
-        self.in_flight.fetch_add(1, Ordering::SeqCst);
-        self.metrics.in_flight.increment(1.0);
-        let guard = InFlight(self);
+        let entered = Entered::new(&*self.in_flight);
+        self.takes_requests().map(|()| entered)
+    }
+
+    /// Counts a request that another node is to answer as in flight.
+    ///
+    /// # Errors
+    /// The server is shutting down.
+    pub fn enter_forwarded(&self) -> Result<Entered<Arc<InFlight>>, Refusal> {
+        let entered = Entered::new(Arc::clone(&self.in_flight));
+        self.takes_requests().map(|()| entered)
+    }
+
+    fn takes_requests(&self) -> Result<(), Refusal> {
         if self.draining.load(Ordering::SeqCst) {
             return Err(Refusal::new(
                 Reason::Draining,
                 "the server is shutting down: send requests elsewhere",
             ));
         }
-        Ok(guard)
+        Ok(())
     }
 
     async fn resolve_shared_memory(&self, request: &mut InferRequest) -> Result<(), Refusal> {
@@ -332,7 +350,7 @@ pub struct FrontResponses<'a> {
     front: &'a Front,
     responses: Responses<'a>,
     ranking: bool,
-    _in_flight: InFlight<'a>,
+    _in_flight: Entered<&'a InFlight>,
 }
 
 impl FrontResponses<'_> {

@@ -29,6 +29,8 @@ pub enum Access {
     Metadata,
     /// Running a model, and registering memory for it.
     Inference,
+    /// How busy the models are, for pickers and other nodes.
+    Signals,
     /// Loading and unloading models.
     ModelControl,
     /// Changing settings.
@@ -43,7 +45,9 @@ impl Access {
     /// Whether it changes the server.
     pub fn changes(self) -> bool {
         match self {
-            Self::Health | Self::Page | Self::Metadata | Self::Inference | Self::View => false,
+            Self::Health | Self::Page | Self::Metadata | Self::Inference | Self::Signals | Self::View => {
+                false
+            }
             Self::ModelControl | Self::Change | Self::Operation => true,
         }
     }
@@ -52,7 +56,7 @@ impl Access {
     pub fn is_served_by(self, surface: Surface) -> bool {
         match self {
             Self::Health | Self::Metadata | Self::ModelControl | Self::Change => true,
-            Self::Inference => surface == Surface::Inference,
+            Self::Inference | Self::Signals => surface == Surface::Inference,
             Self::Page | Self::View | Self::Operation => surface == Surface::Admin,
         }
     }
@@ -178,7 +182,7 @@ pub fn need(surface: Surface, access: Access, model_control: ModelControl) -> Ne
     match (access, surface) {
         (Access::Health | Access::Page, _) => Need::Nothing,
         (Access::Metadata, Surface::Inference) => Need::AnyRole,
-        (Access::Metadata, Surface::Admin) | (Access::View, _) => Need::Role(Role::Read),
+        (Access::Metadata, Surface::Admin) | (Access::Signals | Access::View, _) => Need::Role(Role::Read),
         (Access::Inference, _) => Need::Role(Role::Infer),
         (Access::ModelControl, Surface::Inference) if model_control == ModelControl::Open => Need::AnyRole,
         (Access::ModelControl | Access::Change | Access::Operation, _) => Need::Role(Role::Operate),
@@ -226,6 +230,8 @@ mod tests {
             (Access::Inference, Role::Read, false),
             (Access::Inference, Role::Operate, true),
             (Access::Metadata, Role::Read, true),
+            (Access::Signals, Role::Read, true),
+            (Access::Signals, Role::Infer, false),
             (Access::Metadata, Role::Infer, true),
             (Access::ModelControl, Role::Infer, false),
             (Access::ModelControl, Role::Operate, true),

@@ -20,6 +20,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::banner::{self, Addresses, Schemes};
+use crate::fleet::Peers;
 use crate::front::{Front, FrontLimits};
 use crate::gate::{CertificateCaller, Gate, Need};
 use crate::http::HttpService;
@@ -166,6 +167,9 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
     let reloads = Arc::new(Reloads::new(Arc::clone(&service), Arc::clone(&identity), client_tenant));
     let shared_memory = config.shared_memory();
     let front = Front::new(Arc::clone(&service), Arc::clone(&reloads), shared_memory, limits, traces, gate);
+    let peers = Peers::start(&config.fleet).map_err(anyhow::Error::msg)?;
+    let front = front.with_peers(config.fleet.node.clone().unwrap_or_default(), peers);
+    let front = front.with_batch_marks(config.fleet.batch_marks);
     let front = Arc::new(front.with_admin_names(config.server.admin_names.iter().cloned()));
     let mut reloading = JoinSet::new();
     reloading.spawn(Arc::clone(&reloads).at_hangup(hangup));

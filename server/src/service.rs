@@ -22,6 +22,7 @@ use node::reason::{Reason, Refusal};
 use node::request_log::{Origin, Span};
 use node::tenants::RequestTenant;
 use oip::{InferRequest, InferResponse};
+use router::Gather;
 pub use router::Timing;
 pub use sink::RESPONSES_WAITING_MAX;
 pub use stream::{Responses, Streamed};
@@ -41,6 +42,8 @@ pub struct RequestContext {
     pub transport_timeout: Option<Duration>,
     /// Whose request it is, for fair shares and quotas.
     pub tenant: RequestTenant,
+    /// The batch that a picker put it into, if it is marked.
+    pub gather: Option<Gather>,
     /// Its span, if requests are traced with OpenTelemetry.
     pub span: Option<Arc<Span>>,
     /// The trace of the request in Triton's format, if it is traced.
@@ -50,7 +53,16 @@ pub struct RequestContext {
 impl RequestContext {
     /// The context of a request that is not traced.
     pub fn new(id: String, arrived: Instant, transport: Transport, tenant: RequestTenant) -> Self {
-        Self { id, arrived, transport, transport_timeout: None, tenant, span: None, trace: None }
+        Self {
+            id,
+            arrived,
+            transport,
+            transport_timeout: None,
+            tenant,
+            gather: None,
+            span: None,
+            trace: None,
+        }
     }
 
     /// For the log of requests.

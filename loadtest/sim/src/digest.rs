@@ -20,6 +20,7 @@ impl Digest {
             Event::Arrive(arrival) => {
                 (1, u64::from(arrival.request.slot()) << 32 | u64::from(arrival.model.0))
             }
+            Event::ArriveTogether(arrivals) => (22, arrivals.len() as u64),
             Event::BatchDone(report) => (2, report.batch.0),
             Event::BatchReturned { batch, .. } => (3, batch.0),
             Event::LaneUp(spec) => (4, u64::from(spec.lane.0)),
@@ -27,7 +28,6 @@ impl Digest {
             Event::LaneFailed(lane) => (19, u64::from(lane.0)),
             Event::ModelUp(spec) => (6, u64::from(spec.model.0)),
             Event::Tick => (7, 0),
-            Event::ArriveTogether(arrivals) => (15, arrivals.len() as u64),
             Event::Cancel(request) => (8, u64::from(request.slot())),
             Event::ModelDown(model) => (9, u64::from(model.0)),
             Event::ModelChanged(spec) => (20, u64::from(spec.model.0)),

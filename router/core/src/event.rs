@@ -59,8 +59,8 @@ pub struct BatchReport {
 pub enum Event<'a> {
     /// A request arrived.
     Arrive(Arrival),
-    /// Requests that arrived together, from a sender that forms batches. They are judged one by one, and no batch starts before all
-    /// of them are queued.
+    /// Requests that arrived together, from a sender that forms batches. Each is admitted or refused by itself, and no batch
+    /// starts before all of them are queued.
     ArriveTogether(&'a [Arrival]),
     /// The client left.
     Cancel(RequestId),

@@ -52,7 +52,7 @@ pub use error::ConfigError;
 pub use event::{Arrival, BatchReport, Effect, Effects, Event, Members, Outcome, Reason, TimeoutAction};
 pub use forecast::Forecast;
 pub use id::{BatchId, Class, LaneClass, LaneId, ModelId, RequestId, ShapeKey, Tenant};
-pub use machine::{Checker, LaneSnapshot, ModelSnapshot, Outlook, Router, Snapshot, Violation};
+pub use machine::{Checker, LaneSnapshot, ModelBacklog, ModelSnapshot, Router, Snapshot, Violation};
 pub use records::{Decided, Explanation, LaneChoice, Record};
 pub use resources::{RateLimit, ResourceId};
 pub use sequences::{CorrelationId, SequenceEffect, SequenceLimits, SequenceRequest, Sequences};

@@ -2,12 +2,12 @@
 //! batches to free lanes.
 
 mod admission;
+mod backlog;
 mod dispatch;
 mod evaluate;
 mod invariants;
 mod lane_classes;
 mod lifecycle;
-mod outlook;
 mod planning;
 mod rate_limit;
 mod reports;
@@ -36,8 +36,8 @@ use crate::tenants::Shares;
 use crate::time_quota::Tokens;
 use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
 
+pub use backlog::ModelBacklog;
 pub use invariants::{Checker, Violation};
-pub use outlook::Outlook;
 pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
 
 /// All requests, queues, lanes and batches of one router.

@@ -19,61 +19,41 @@ const MAX_BATCH: u32 = 8;
 /// Policies that bind requests to lanes.
 const BINDING: [&str; 1] = ["nexus"];
 
+/// What a request that arrives asks for.
+#[derive(Clone, Debug)]
+struct Asked {
+    model: u32,
+    class: u8,
+    tenant: u16,
+    shape: u64,
+    rows: u32,
+    bytes: u64,
+    slack_us: Option<u64>,
+    delays: bool,
+}
+
 #[derive(Clone, Debug)]
 enum Step {
-    Arrive {
-        model: u32,
-        class: u8,
-        tenant: u16,
-        shape: u64,
-        rows: u32,
-        bytes: u64,
-        slack_us: Option<u64>,
-        delays: bool,
-    },
-    Cancel {
-        nth: usize,
-    },
-    Report {
-        nth: usize,
-        ok: bool,
-    },
-    GiveBack {
-        nth: usize,
-    },
-    LaneDown {
-        lane: u32,
-    },
-    LaneFailed {
-        lane: u32,
-    },
-    LaneUp {
-        lane: u32,
-    },
-    ModelDown {
-        model: u32,
-    },
-    ModelUp {
-        model: u32,
-    },
-    ModelChanged {
-        model: u32,
-        queue_limit: u32,
-    },
-    TenantsChanged {
-        limited: bool,
-        rotated: usize,
-    },
-    Pass {
-        micros: u64,
-    },
+    Arrive(Asked),
+    ArriveTogether(Vec<Asked>),
+    Cancel { nth: usize },
+    Report { nth: usize, ok: bool },
+    GiveBack { nth: usize },
+    LaneDown { lane: u32 },
+    LaneFailed { lane: u32 },
+    LaneUp { lane: u32 },
+    ModelDown { model: u32 },
+    ModelUp { model: u32 },
+    ModelChanged { model: u32, queue_limit: u32 },
+    TenantsChanged { limited: bool, rotated: usize },
+    Pass { micros: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let who = (0..MODELS, 0_u8..3, 0_u16..3);
     let slack = (prop::option::of(0_u64..4_000), prop::bool::weighted(0.2));
-    let arrive = (who, 0_u64..3, 0..MAX_BATCH + 2, 1_u64..300, slack).prop_map(
-        |((model, class, tenant), shape, rows, bytes, (slack_us, delays))| Step::Arrive {
+    let asked = (who, 0_u64..3, 0..MAX_BATCH + 2, 1_u64..300, slack).prop_map(
+        |((model, class, tenant), shape, rows, bytes, (slack_us, delays))| Asked {
             model,
             class,
             tenant,
@@ -85,7 +65,8 @@ fn step() -> impl Strategy<Value = Step> {
         },
     );
     prop_oneof![
-        12 => arrive,
+        12 => asked.clone().prop_map(Step::Arrive),
+        1 => prop::collection::vec(asked, 0..12).prop_map(Step::ArriveTogether),
         2 => (0_usize..64).prop_map(|nth| Step::Cancel { nth }),
         8 => ((0_usize..8), prop::bool::weighted(0.85)).prop_map(|(nth, ok)| Step::Report { nth, ok }),
         1 => (0_usize..8).prop_map(|nth| Step::GiveBack { nth }),
@@ -267,20 +248,33 @@ impl Harness {
         }
     }
 
+    fn arrival(&mut self, asked: &Asked) -> Arrival {
+        self.issued += 1;
+        let arrival = Arrival {
+            request: RequestId::new(self.issued, 0),
+            model: ModelId(asked.model),
+            class: Class::new(asked.class),
+            tenant: Tenant::new(asked.tenant),
+            shape: ShapeKey(asked.shape),
+            rows: asked.rows,
+            bytes: asked.bytes,
+            deadline: asked.slack_us.map(|slack| self.now.after(Nanos::from_micros(slack))),
+            timeout_action: if asked.delays { TimeoutAction::Delay } else { TimeoutAction::Reject },
+        };
+        self.arrivals.insert(arrival.request, arrival);
+        self.waiting.insert(arrival.request, Waiting { arrival, admitted: u64::from(self.issued) });
+        arrival
+    }
+
     fn apply(&mut self, step: &Step) {
         match *step {
-            Step::Arrive { model, class, tenant, shape, rows, bytes, slack_us, delays } => {
-                self.issued += 1;
-                let request = RequestId::new(self.issued, 0);
-                let deadline = slack_us.map(|slack| self.now.after(Nanos::from_micros(slack)));
-                let (model, class, shape) = (ModelId(model), Class::new(class), ShapeKey(shape));
-                let tenant = Tenant::new(tenant);
-                let timeout_action = if delays { TimeoutAction::Delay } else { TimeoutAction::Reject };
-                let arrival =
-                    Arrival { request, model, class, tenant, shape, rows, bytes, deadline, timeout_action };
-                self.arrivals.insert(request, arrival);
-                self.waiting.insert(request, Waiting { arrival, admitted: u64::from(self.issued) });
+            Step::Arrive(ref asked) => {
+                let arrival = self.arrival(asked);
                 self.feed(Event::Arrive(arrival));
+            }
+            Step::ArriveTogether(ref all) => {
+                let arrivals: Vec<Arrival> = all.iter().map(|asked| self.arrival(asked)).collect();
+                self.feed(Event::ArriveTogether(&arrivals));
             }
             Step::Cancel { nth } => {
                 let unfinished = |id: &RequestId| !self.ended.contains_key(id);

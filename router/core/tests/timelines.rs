@@ -126,6 +126,28 @@ fn a_lone_request_starts_at_once_and_later_ones_form_the_next_batch() {
 }
 
 #[test]
+fn requests_that_arrive_together_on_an_idle_lane_run_as_one_batch() {
+    for policy in [deadline(), Policy::new("triton", &BatchOptions::default()).unwrap()] {
+        let mut t = Timeline::new(policy);
+        let arrival = |slot: u32, slack_ms: u64| Arrival {
+            request: RequestId::new(slot, 0),
+            model: MODEL,
+            class: Class::default(),
+            tenant: Tenant::default(),
+            shape: ShapeKey(0),
+            rows: 1,
+            bytes: 64,
+            deadline: Some(at_ms(slack_ms)),
+            timeout_action: Default::default(),
+        };
+        let effects = t.feed(0, Event::ArriveTogether(&[arrival(1, 100), arrival(2, 0), arrival(3, 100)]));
+        assert_eq!(finished(&effects), [(2, Outcome::Expired, Reason::DeadlinePassed)], "by itself");
+        assert_eq!(dispatched(&effects).unwrap().1, [1, 3]);
+        assert!(t.feed(1, Event::ArriveTogether(&[])).is_empty());
+    }
+}
+
+#[test]
 fn a_request_that_cannot_be_answered_in_time_is_refused_on_arrival() {
     let mut t = Timeline::new(deadline());
     t.arrive(0, 1, None);
@@ -385,22 +407,22 @@ fn a_window_fires_when_its_time_is_up() {
 }
 
 #[test]
-fn the_outlook_is_what_a_new_request_would_meet() {
+fn the_backlog_is_what_a_new_request_would_meet() {
     let mut t = Timeline::new(Policy::new("deadline", &BatchOptions::default()).unwrap());
-    let outlook = t.router.outlooks()[0];
-    assert_eq!((outlook.model, outlook.lanes, outlook.max_batch), (MODEL, 1, 8));
-    assert_eq!((outlook.free_in, outlook.backlog, outlook.queued), (Nanos::ZERO, Nanos::ZERO, 0));
-    assert!(outlook.single_time >= at_ms(10) && outlook.single_time < at_ms(13), "{outlook:?}");
+    let backlog = t.router.backlogs()[0];
+    assert_eq!((backlog.model, backlog.lanes, backlog.max_batch), (MODEL, 1, 8));
+    assert_eq!((backlog.free_in, backlog.backlog, backlog.queued), (Nanos::ZERO, Nanos::ZERO, 0));
+    assert!(backlog.single_time >= at_ms(10) && backlog.single_time < at_ms(13), "{backlog:?}");
     // 17 ms for 8 rows.
-    assert!(outlook.row_time >= Nanos(2_100_000) && outlook.row_time < Nanos(2_700_000), "{outlook:?}");
+    assert!(backlog.row_time >= Nanos(2_100_000) && backlog.row_time < Nanos(2_700_000), "{backlog:?}");
 
     t.arrive(0, 0, Some(10));
     t.arrive(1, 1, Some(500));
     t.arrive(1, 2, Some(500));
-    let outlook = t.router.outlooks()[0];
-    assert!(outlook.free_in >= at_ms(9) && outlook.free_in < at_ms(12), "{outlook:?}");
-    assert_eq!((outlook.queued, outlook.backlog), (2, Nanos(2 * outlook.row_time.0)));
+    let backlog = t.router.backlogs()[0];
+    assert!(backlog.free_in >= at_ms(9) && backlog.free_in < at_ms(12), "{backlog:?}");
+    assert_eq!((backlog.queued, backlog.backlog), (2, Nanos(2 * backlog.row_time.0)));
 
     t.feed(2, Event::ModelDown(MODEL));
-    assert!(t.router.outlooks().is_empty(), "a model that takes no requests has none");
+    assert!(t.router.backlogs().is_empty(), "a model that takes no requests has none");
 }

@@ -37,16 +37,20 @@ impl Session for Gated {
     }
 }
 
-struct World {
-    router: RouterHandle,
+pub struct World {
+    pub router: RouterHandle,
     lane: LaneHandle,
-    began: mpsc::UnboundedReceiver<u32>,
-    go: std::sync::mpsc::Sender<Result<(), RunError>>,
+    pub began: mpsc::UnboundedReceiver<u32>,
+    pub go: std::sync::mpsc::Sender<Result<(), RunError>>,
 }
 
 async fn world(max_requests: u32) -> World {
     let core = RouterConfig { max_requests, ..RouterConfig::default() };
-    let router = start(&RouterOptions { mailbox: 64, core }).unwrap();
+    world_with(RouterOptions { mailbox: 64, core, ..RouterOptions::default() }).await
+}
+
+pub async fn world_with(options: RouterOptions) -> World {
+    let router = start(&options).unwrap();
     let lane = fixture::lane(&router, 0, Duration::ZERO);
     let (began_sender, began) = mpsc::unbounded_channel();
     let (go, go_receiver) = std::sync::mpsc::channel();

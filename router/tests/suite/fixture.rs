@@ -69,5 +69,6 @@ pub fn job(value: u8) -> Job {
         deadline: None,
         timeout_action: Default::default(),
         sequence: None,
+        gather: None,
     }
 }

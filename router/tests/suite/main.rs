@@ -4,5 +4,6 @@
 
 mod actor;
 mod fixture;
+mod gathering;
 mod run_here;
 mod switching;

@@ -41,6 +41,18 @@ pub fn client_tls(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, Strin
             }
         }
     }
+    trusting(roots)
+}
+
+/// TLS of a client that makes no connection with TLS: it trusts no authority.
+///
+/// # Errors
+/// TLS is not available.
+pub fn no_authorities() -> Result<Arc<ClientConfig>, String> {
+    trusting(RootCertStore::empty())
+}
+
+fn trusting(roots: RootCertStore) -> Result<Arc<ClientConfig>, String> {
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;

@@ -25,7 +25,7 @@ mod token;
 pub use api_keys::ApiKeys;
 pub use authenticator::Authenticator;
 pub use caller::{Caller, DEFAULT_TENANT, Role, check_name};
-pub use client::client_tls;
+pub use client::{client_tls, no_authorities};
 pub use credential_file::{File, Mistake};
 pub use denied::Denied;
 pub use host::{Host, HostDenied};

@@ -24,7 +24,8 @@ use crate::control::{Control, ControlSetup};
 use crate::devices::Devices;
 use crate::in_force::InForce;
 use crate::metrics::{
-    LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu, configuration_started, telemetry_sent,
+    GatherMetrics, LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu, configuration_started,
+    telemetry_sent,
 };
 use crate::objectives;
 use crate::rate_limits::Resources;
@@ -75,6 +76,8 @@ pub struct Node {
     pub(crate) reloading: Arc<tokio::sync::RwLock<()>>,
     pub(crate) config_source: ConfigSource,
     model_host: HostSlot,
+    /// With `fleet.batch_marks`.
+    gathered: Option<GatherMetrics>,
     requests: RequestLog,
     control: OnceLock<Control>,
     stop_control: CancellationToken,
@@ -101,7 +104,8 @@ impl Node {
             tenants: tenants.table(),
             ..RouterConfig::default()
         };
-        let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), core })?;
+        let gather_wait = config.fleet.batch_wait.0;
+        let router = router::start(&RouterOptions { mailbox: limits.mailbox.get(), gather_wait, core })?;
         let failures = supervisor::failures();
         let mut lanes = Vec::with_capacity(devices.start().len());
         for (id, share) in (0..).zip(devices.start()) {
@@ -149,6 +153,7 @@ impl Node {
             violations: Mutex::default(),
             gauges: Mutex::default(),
             machine: config.metrics.triton_names.then(Mutex::default),
+            gathered: config.fleet.batch_marks.then(GatherMetrics::new),
             lane_metrics: (0..lanes_max).map(LaneMetrics::new).collect(),
             lanes,
             devices,
@@ -332,6 +337,11 @@ impl Node {
             telemetry_sent(spans.exporter.statistics());
         }
         self.gauges.lock().unwrap_or_else(PoisonError::into_inner).update(&self.catalog);
+        if let Some(gathered) = &self.gathered
+            && let Some(counts) = self.catalog.router().gather_counts().await
+        {
+            gathered.update(counts);
+        }
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
         self.catalog.tenants().used(&snapshot.tenants);
         for loaded in self.catalog.serving_names().iter().flat_map(|name| self.catalog.serving(name)) {

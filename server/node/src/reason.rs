@@ -17,7 +17,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, in the order of the enum.
-            pub const ALL: [Self; 36] = [$(Self::$reason),+];
+            pub const ALL: [Self; 37] = [$(Self::$reason),+];
 
             /// Position in [`Reason::ALL`]: for tables of pre-registered counters.
             pub fn index(self) -> usize {
@@ -88,6 +88,8 @@ reasons! {
     Draining, "draining";
     /// The model exists and is still loading, or is being unloaded.
     ModelNotReady, "model_not_ready";
+    /// Another node has the model and could not be reached, or its connection broke.
+    NodeUnreachable, "node_unreachable";
     /// The client disconnected.
     Cancelled, "cancelled";
     /// The lane that ran the request failed.

@@ -82,6 +82,7 @@ pub async fn ask(
         deadline,
         timeout_action: Default::default(),
         sequence: None,
+        gather: None,
     };
     let answer = node.catalog().submit(loaded, job).await?;
     Ok(answer.response.outputs[0].data == data)

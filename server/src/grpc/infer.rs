@@ -40,8 +40,10 @@ pub async fn unary(
     front: &Arc<Front>,
     request: Request<ModelInferRequest>,
 ) -> Result<Response<ModelInferResponse>, Status> {
-    let arrived = request.extensions().get::<Arrived>().map_or_else(Instant::now, |arrived| arrived.0);
-    let transport_timeout = timeout::of(request.metadata());
+    let arrived = request.extensions().get::<Arrived>().copied();
+    let Arrived { at: arrived, before } = arrived.unwrap_or_else(Arrived::now);
+    // Another node wrote what was left of it.
+    let transport_timeout = timeout::of(request.metadata()).map(|left| left.saturating_add(before));
     let tenant = tenant::of(front, request.metadata().as_ref(), request.extensions());
     let (metadata, _, message) = request.into_parts();
     let trace = front.trace(&message.model_name, Some(&message.model_version));
@@ -51,7 +53,8 @@ pub async fn unary(
     let id = request_id::of(metadata.as_ref());
     let context = RequestContext::new(id.clone(), arrived, Transport::Grpc, tenant);
     let span = front.span(metadata.as_ref());
-    let context = RequestContext { transport_timeout, span, trace: trace.clone(), ..context };
+    let gather = front.batch_mark(metadata.as_ref());
+    let context = RequestContext { transport_timeout, gather, span, trace: trace.clone(), ..context };
     match answer(front, message, context).await {
         Ok(Answer { message, timing, mut held }) => {
             let mut response = Response::new(message);

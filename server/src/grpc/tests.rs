@@ -14,6 +14,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
+use crate::fleet::proto::WatchRequest;
+use crate::fleet::proto::node_signals_client::NodeSignalsClient;
 use crate::front::{Front, FrontLimits};
 use crate::testing;
 
@@ -215,4 +217,45 @@ async fn a_stream_answers_each_request_and_survives_errors() {
             assert_eq!(last, Some(pb::infer_parameter::ParameterChoice::BoolParam(true)));
         }
     }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn signals_tell_of_models_and_at_once_of_a_drain() {
+    let front = testing::serving_front().await;
+    let mut client = NodeSignalsClient::new(channel!(front));
+    let asked = |interval_ms| WatchRequest { node: "a".to_owned(), interval_ms };
+    let status = client.watch(asked(99)).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument);
+    assert_eq!(status.message(), "interval_ms: expected 100 to 10000, got 99");
+
+    let mut messages = client.watch(asked(10_000)).await.unwrap().into_inner();
+    let first = messages.message().await.unwrap().unwrap();
+    assert!(first.complete && !first.draining && first.sequence == 1 && first.node == "a", "{first:?}");
+    let [digits] = first.models.as_slice() else { panic!("{first:?}") };
+    assert_eq!((digits.model.as_str(), digits.ready, digits.lanes), ("digits", true, 1));
+    assert!(digits.max_batch > 0, "{digits:?}");
+
+    front.signals.set_epoch(7);
+    let planned = messages.message().await.unwrap().unwrap();
+    assert_eq!((planned.epoch, planned.draining, planned.sequence), (7, false, 2));
+    front.begin_to_leave();
+    let leaving = messages.message().await.unwrap().unwrap();
+    assert!(leaving.draining && !leaving.complete && leaving.removed.is_empty());
+    front.begin_drain();
+    assert_eq!(messages.message().await.unwrap(), None, "a stream does not keep the server from stopping");
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn signals_follow_models_that_are_unloaded_and_loaded() {
+    let front = testing::serving_front().await;
+    let mut client = NodeSignalsClient::new(channel!(front));
+    let mut messages = client.watch(WatchRequest::default()).await.unwrap().into_inner();
+    assert!(messages.message().await.unwrap().unwrap().models[0].ready);
+    front.service.node.catalog().unload("digits").await.unwrap();
+    let mut removal = messages.message().await.unwrap().unwrap();
+    while removal.removed.is_empty() {
+        assert!(removal.models.iter().all(|model| model.model == "digits"), "{removal:?}");
+        removal = messages.message().await.unwrap().unwrap();
+    }
+    assert_eq!(removal.removed, ["digits"]);
 }

@@ -40,6 +40,7 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<axum::BoxError>,
 {
+    context.gather = front.batch_mark(headers);
     context.trace = front.trace(target.model, target.version);
     if let Some(trace) = &context.trace {
         trace.reached(Stage::HttpRecvStart, context.arrived);

@@ -8,6 +8,7 @@ mod compression;
 mod config;
 mod dashboard;
 mod explain;
+mod forward;
 mod generate;
 mod health;
 mod infer;
@@ -114,7 +115,14 @@ impl HttpService {
                         span,
                         ..RequestContext::new(request_id::text(&id), arrived, Transport::Http, tenant)
                     };
-                    infer::answer(&self.front, target, &parts.headers, body, context).await
+                    match &self.front.peers {
+                        None => infer::answer(&self.front, target, &parts.headers, body, context).await,
+                        Some(peers) => {
+                            let answering =
+                                forward::answer(&self.front, peers, target, &parts, body, context);
+                            Box::pin(answering).await
+                        }
+                    }
                 }
                 Err(refusal) => Err(refusal),
             };

@@ -2,21 +2,27 @@
 
 use super::headers::{self, On};
 use super::{code, reasons, table};
+use crate::fleet;
 
 const INTRODUCTION: &str = "\
 # gRPC
 
 The address `server.grpc` (default 127.0.0.1:8001) serves these services, with TLS if `tls.cert` is set. Reflection describes all messages.
 If `[identity]` or `tls.client_ca` is set, inference and shared memory need the role `infer`, model control and changes of settings need
-`operate`, and health needs none. All other methods need any role.
+`operate`, signals need `read`, and health needs none. All other methods need any role.
 
 | service | |
 |---|---|
 | `inference.GRPCInferenceService` | Open Inference Protocol v2 with Triton's extensions |
+| `tessera.fleet.v1.NodeSignals` | what requests would meet on this server, for [other servers](../nodes.md) |
 | `grpc.health.v1.Health` | status of the server (empty name) and of each model by name |
 | `grpc.reflection.v1.ServerReflection`, `v1alpha` | for tools such as grpcurl |
 
 ## Methods of `inference.GRPCInferenceService`
+";
+
+const FLEET: &str = "
+## Methods of `tessera.fleet.v1.NodeSignals`
 ";
 
 const ERRORS: &str = "
@@ -29,8 +35,9 @@ are labels of metrics.
 pub fn page() -> String {
     let row = |(name, about): (&str, String)| [code(name), about];
     let methods = table(["method", "answer"], methods(oip::proto::GRPC_SERVICE).map(row));
+    let fleet = table(["method", "answer"], self::methods(fleet::proto::SOURCE).map(row));
     let errors = reasons(|row| code(&format!("{:?}", row.grpc)));
-    format!("{INTRODUCTION}\n{methods}\n{}{ERRORS}\n{errors}", headers::text(On::Grpc))
+    format!("{INTRODUCTION}\n{methods}\n{FLEET}\n{fleet}\n{}{ERRORS}\n{errors}", headers::text(On::Grpc))
 }
 
 /// Methods of a `.proto` file with the comments above them.

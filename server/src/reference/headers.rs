@@ -30,6 +30,23 @@ const REQUEST: &[(&str, On, &str)] = &[
     ("accept-encoding", On::Http, "`gzip` or `deflate`: the response may be compressed."),
     ("grpc-timeout", On::Grpc, "Deadline of the call; a request past it is never executed."),
     ("grpc-encoding", On::Grpc, "`gzip` or `deflate`: the message is compressed."),
+    (
+        "x-tessera-forwarded",
+        On::Both,
+        "Name of the node that forwarded the request. Such a request is not forwarded again.",
+    ),
+    (
+        "x-tessera-elapsed-us",
+        On::Both,
+        "On a forwarded request, if this server has `fleet.node`: microseconds since it came in at its first node. Its deadline counts from \
+         then.",
+    ),
+    (
+        "x-tessera-batch",
+        On::Both,
+        "With `fleet.batch_marks`: `ID/ROWS`, the batch that a picker put the request into, as a number, and the rows of the whole batch, \
+         1 to 4096. The requests of a batch wait for each other for `fleet.batch_wait`. Ignored for sequences and streams.",
+    ),
 ];
 
 const RESPONSE: &[(&str, On, &str)] = &[
@@ -45,6 +62,7 @@ const RESPONSE: &[(&str, On, &str)] = &[
     ("x-tessera-batch-wait-us", On::Both, "Microseconds from dispatch to the start of the engine."),
     ("x-tessera-compute-us", On::Both, "Microseconds in the engine."),
     ("x-tessera-batch-rows", On::Both, "Rows of the batch that the request ran in."),
+    ("x-tessera-node", On::Both, "Name of the node that answered, if the request was forwarded."),
     ("x-tessera-not-ready", On::Grpc, "Why `ServerReady`, or a health check, answered no."),
     ("grpc-status", On::Grpc, "Status of the call, also if it was refused before its message was read."),
     (

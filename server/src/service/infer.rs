@@ -123,6 +123,7 @@ async fn attempt(
         deadline,
         timeout_action,
         sequence,
+        gather: context.gather,
     };
     let answer = catalog.submit(loaded, job).await?;
     if let Some(trace) = &context.trace {

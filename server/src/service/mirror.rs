@@ -47,6 +47,7 @@ async fn attempt(catalog: &Catalog, mirror: &Mirror, inputs: Vec<InputTensor>) -
         deadline: None,
         timeout_action: Default::default(),
         sequence: None,
+        gather: None,
     };
     let mut response = catalog.submit(loaded, job).await?.response;
     if let Some((padding, padded)) = padded {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use fleet_core::pick::Update;
 use fleet_core::view::ModelView;
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
-    ModelSpec, Nanos, Outcome, Outlook, Reason, Router, RouterConfig, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelBacklog,
+    ModelId, ModelSpec, Nanos, Outcome, Reason, Router, RouterConfig, ShapeKey, Tenant,
 };
 use workload::{ExecutionNoise, Workload};
 
@@ -212,7 +212,7 @@ impl Node {
     /// What it says to the pickers.
     pub(super) fn signals(&mut self, workload: &Workload) -> Update {
         let span = |time: Nanos| Duration::from_nanos(time.0);
-        let of = |one: Outlook| {
+        let of = |one: ModelBacklog| {
             let view = ModelView {
                 ready: true,
                 pool: one.pool,
@@ -227,7 +227,7 @@ impl Node {
             let model = workload.models.get(one.model.0 as usize);
             model.map(|model| (model.name.clone(), view))
         };
-        let models: Vec<(String, ModelView)> = self.router.outlooks().into_iter().filter_map(of).collect();
+        let models: Vec<(String, ModelView)> = self.router.backlogs().into_iter().filter_map(of).collect();
         let says: BTreeSet<String> = models.iter().map(|(name, _)| name.clone()).collect();
         let removed = self.said.difference(&says).cloned().collect();
         self.said = says;

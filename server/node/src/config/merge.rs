@@ -61,7 +61,9 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
         check: |key, value| {
             // Serde would read a list as the values of an entry's keys in order.
             let is_list = |entry: &Value| entry.is_array();
-            if key == "emulated" && value.as_array().is_some_and(|entries| entries.iter().any(is_list)) {
+            if ["emulated", "nodes"].contains(&key)
+                && value.as_array().is_some_and(|entries| entries.iter().any(is_list))
+            {
                 return Err("expected a list of tables, got a list of lists".to_owned());
             }
             let one = Table::from_iter([(key.to_owned(), value.clone())]);
@@ -70,7 +72,7 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
     }
 }
 
-pub(super) fn all() -> [Section; 14] {
+pub(super) fn all() -> [Section; 15] {
     [
         section::<sections::Server>("server"),
         section::<access::Identity>("identity"),
@@ -86,6 +88,7 @@ pub(super) fn all() -> [Section; 14] {
         section::<sections::RequestLogSettings>("request_log"),
         section::<sections::Metrics>("metrics"),
         section::<sections::Partition>("partition"),
+        section::<super::Fleet>("fleet"),
     ]
 }
 
@@ -362,6 +365,7 @@ impl Merged {
             request_log: read(&mut sections, "request_log")?,
             metrics: read(&mut sections, "metrics")?,
             partition: read(&mut sections, "partition")?,
+            fleet: read(&mut sections, "fleet")?,
             tenants: Value::Table(tenants).try_into().map_err(|error| whole("tenants", &error))?,
             models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,
             file: None,

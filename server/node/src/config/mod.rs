@@ -9,6 +9,7 @@ mod access;
 mod arguments;
 mod changes;
 mod fields;
+mod fleet_section;
 mod merge;
 mod models_section;
 mod network;
@@ -40,6 +41,7 @@ use crate::output;
 pub use access::{Identity, ModelControl, Tls, TlsListener};
 pub use arguments::ConfigArgs;
 pub use changes::{Change, changes, toml_as_json};
+pub use fleet_section::{Fleet, FleetNode, NodeAddress};
 pub use merge::{Assignment, Sources};
 pub use network::Network;
 pub use sections::{
@@ -89,6 +91,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// How gpulets follow the load.
     pub partition: Partition,
+    /// Other servers, to which requests may go.
+    pub fleet: Fleet,
     /// `[tenants.NAME]`.
     pub tenants: BTreeMap<String, TenantSettings>,
     /// `[models.NAME]`.
@@ -249,6 +253,7 @@ impl Config {
         }
         self.check_access(&mut report);
         self.telemetry.check(&mut report);
+        self.fleet.check(&mut report);
         if let Some(path) = self.repository.ort_library.as_deref().filter(|path| !path.is_file()) {
             let expected = "expected a file such as `libonnxruntime.so`";
             report("repository.ort_library", format!("no file `{}`: {expected}", path.display()));

@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use units::nearest;
 
 use super::merge;
-use super::{ConfigArgs, Emulated, TenantSettings, fields, models_section, tenants_section};
+use super::{ConfigArgs, Emulated, FleetNode, TenantSettings, fields, models_section, tenants_section};
 
 /// When a changed value has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -114,7 +114,10 @@ pub fn sections() -> Vec<Section> {
             settings: settings.collect(),
         });
         if section.name == "devices" {
-            sections.push(emulated());
+            sections.push(entries::<Emulated>("devices.emulated", EMULATED));
+        }
+        if section.name == "fleet" {
+            sections.push(entries::<FleetNode>("fleet.nodes", NODE));
         }
     }
     sections.push(tenants());
@@ -122,21 +125,25 @@ pub fn sections() -> Vec<Section> {
     sections
 }
 
-fn emulated() -> Section {
-    let settings = fields::of::<Emulated>().iter().map(|key| {
-        let docs = Docs::of(Emulated::get_field_docs(key).unwrap_or_default());
+/// Keys that every entry of `devices.emulated` needs.
+const EMULATED: &str = "kind = \"v100\"\nmemory = \"1GiB\"";
+/// Keys that every entry of `fleet.nodes` needs.
+const NODE: &str = "name = \"b\"\nhttp = \"b:8000\"\ngrpc = \"b:8001\"";
+
+/// The settings of the entries of a list. `required`: an entry with the keys that each needs.
+fn entries<T: DeserializeOwned + DocumentedFields>(list: &str, required: &str) -> Section {
+    let name = format!("{list}[]");
+    let settings = fields::of::<T>().iter().map(|key| {
+        let docs = Docs::of(T::get_field_docs(key).unwrap_or_default());
         let check = |value: &Value| {
-            let mut whole: Table = toml::from_str("kind = \"v100\"\nmemory = \"1GiB\"").unwrap_or_default();
+            let mut whole: Table = toml::from_str(required).unwrap_or_default();
             whole.insert((*key).to_owned(), value.clone());
-            whole.try_into::<Emulated>().map(drop).map_err(|error| units::in_words(error.message()))
+            whole.try_into::<T>().map(drop).map_err(|error| units::in_words(error.message()))
         };
-        setting("devices.emulated[]", key, &docs, None, &check)
+        setting(&name, key, &docs, None, &check)
     });
-    Section {
-        name: "devices.emulated[]".to_owned(),
-        about: "Each entry of the list `devices.emulated`.".to_owned(),
-        settings: settings.collect(),
-    }
+    let settings = settings.collect();
+    Section { about: format!("Each entry of the list `{list}`."), name, settings }
 }
 
 fn tenants() -> Section {
@@ -314,10 +321,11 @@ fn general_path(query: &str) -> String {
     if let Some((_, key)) = query.strip_prefix("tenants.").and_then(|rest| rest.rsplit_once('.')) {
         return format!("tenants.NAME.{key}");
     }
-    match query.strip_prefix("devices.emulated").and_then(|rest| rest.split_once(']')) {
-        Some((_, rest)) => format!("devices.emulated[]{rest}"),
-        None => query.to_owned(),
-    }
+    let entry = ["devices.emulated", "fleet.nodes"].into_iter().find_map(|list| {
+        let (_, rest) = query.strip_prefix(list)?.split_once(']')?;
+        Some(format!("{list}[]{rest}"))
+    });
+    entry.unwrap_or_else(|| query.to_owned())
 }
 
 #[cfg(test)]
@@ -347,8 +355,8 @@ mod tests {
             let text = match setting.section.strip_suffix("[]") {
                 Some(list) => {
                     let (section, list) = list.split_once('.').unwrap();
-                    let required = [("kind", "\"v100\""), ("memory", "\"16GiB\"")];
-                    let rest = required.iter().filter(|(key, _)| *key != setting.key);
+                    let required = if list == "nodes" { NODE } else { EMULATED }.parse::<Table>().unwrap();
+                    let rest = required.iter().filter(|(key, _)| **key != setting.key);
                     let rest: String = rest.map(|(key, value)| format!(", {key} = {value}")).collect();
                     format!("[{section}]\n{list} = [{{ {} = {example}{rest} }}]", setting.key)
                 }
@@ -377,6 +385,7 @@ mod tests {
         assert_eq!(paths("models.a.b.batching.policy").unwrap(), ["models.NAME.batching.policy"]);
         assert_eq!(paths("models.m.batching").unwrap().len(), 4);
         assert_eq!(paths("devices.emulated[2].kind").unwrap(), ["devices.emulated[].kind"]);
+        assert_eq!(paths("fleet.nodes[0].http").unwrap(), ["fleet.nodes[].http"]);
         assert_eq!(paths("tenants.a.b.weight").unwrap(), ["tenants.NAME.weight"]);
         assert_eq!(paths("slo").unwrap(), ["models.NAME.slo"]);
         assert_eq!(paths("TESSERA_SERVER_HTTP").unwrap(), ["server.http"]);

@@ -4,6 +4,7 @@ mod busy;
 mod configuration;
 mod credential_files;
 mod devices;
+mod fleet;
 mod front;
 mod gpus;
 mod interference;
@@ -29,6 +30,7 @@ pub use credential_files::{
     certificate_expires, identity_loaded, identity_reload_failed, register_identity_file,
 };
 pub use devices::device_up;
+pub use fleet::{ForwardOutcome, GatherMetrics, NodeMetrics, malformed_batch_marks};
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
@@ -140,6 +142,9 @@ mod tests {
             configuration_started();
             rollout_began("m");
             process_read();
+            NodeMetrics::new("b").connected(true);
+            GatherMetrics::new().update(router::GatherCounts::default());
+            malformed_batch_marks().increment(1);
             plans_begin();
             PlanMetrics::default().show(&BTreeMap::from([("gpu-0", 2)]), &BTreeMap::from([("m", 5.0)]), 1.0);
             telemetry_sent(&::telemetry::Statistics::default());

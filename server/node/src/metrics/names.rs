@@ -60,9 +60,13 @@ labels! {
     DEVICE_TYPE: "device_type", "Device type of profiles.";
     TENANT: "tenant", "Tenant as `[tenants.NAME]` names it; `default` for requests that name none, `other` for unknown ones.";
     OUTCOME: "outcome", "How requests ended: `answered`, `late` (answered after the deadline), `quota`, `refused` or `failed`.";
+    NODE: "node", "Another server, as `fleet.nodes` names it.";
+    FORWARD_OUTCOME: "result", "How a forwarded request ended: `answered`, `refused` (by the other node), `unreachable`, `expired` (its time was \
+        over) or `limit` (`fleet.forwards`); how a marked batch went on: `complete` or `incomplete`.";
     SIGNAL: "signal", "What is sent over OTLP: `traces`, `metrics` or `logs`.";
     CAUSE: "cause", "Why spans, data points and log events were dropped: `queue_full`, `refused` (by the collector) or `send_failed`; why \
-        a request is traced: `refused`, `failed`, `late`, `slow`, `parent` or `ratio`.";
+        a request is traced: `refused`, `failed`, `late`, `slow`, `parent` or `ratio`; why the mark of a batch is ignored: `malformed` \
+        or `too_many` (batches wait).";
     INTERFERENCE: "interference", "`learned` or `none`: the expected slowdown by co-located batches.";
 }
 
@@ -191,6 +195,15 @@ metrics! {
             "Lane time per second that a tenant may use, in seconds. Absent without a limit, `+Inf` since it was removed.";
         TENANT_REQUEST_QUOTA: Gauge, "tessera_tenant_requests_quota", [TENANT],
             "Requests per second that a tenant may send. Absent without a limit, `+Inf` since it was removed.";
+        FORWARDED: Counter, "tessera_forwarded_total", [NODE, FORWARD_OUTCOME],
+            "Requests for models of another node that were forwarded to it, by result. A request that went to two nodes counts twice.";
+        NODE_CONNECTED: Gauge, "tessera_node_connected", [NODE],
+            "1 while another node tells which models it has and how busy they are, else 0.";
+        MARKED_BATCHES: Counter, "tessera_marked_batches_total", [FORWARD_OUTCOME],
+            "Batches that a picker marked, with `fleet.batch_marks`. `complete`: all rows came, except those of clients that left. \
+             `incomplete`: the batch went on without some of its rows.";
+        BATCH_MARKS_IGNORED: Counter, "tessera_batch_marks_ignored_total", [CAUSE],
+            "Marks of batches that had no effect, with `fleet.batch_marks`. Their requests did not wait for others.";
         IDENTITY_RELOAD_FAILURES: Counter, "tessera_identity_reload_failures_total", [FILE],
             "Times that a file of `[identity]` or `[tls]` changed and could not be loaded. The old content stays in force.";
         IDENTITY_LOADED: Time, "tessera_identity_reload_success_seconds", [FILE],

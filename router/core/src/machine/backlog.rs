@@ -8,7 +8,7 @@ use crate::{ModelId, Nanos, Router};
 
 /// What a request of one row of this model would meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Outlook {
+pub struct ModelBacklog {
     /// The model.
     pub model: ModelId,
     /// Models with the same number share their lanes.
@@ -32,24 +32,24 @@ pub struct Outlook {
 }
 
 impl Router {
-    /// The outlook of every model that takes requests, by model number. Takes time in proportion to models and queues.
-    pub fn outlooks(&self) -> Vec<Outlook> {
+    /// The backlog of every model that takes requests, by model number. Takes time in proportion to models and queues.
+    pub fn backlogs(&self) -> Vec<ModelBacklog> {
         let serving = || self.models.iter().filter(|(_, model)| !model.retiring);
-        let mut backlogs = vec![0_u64; self.pools.slots()];
-        let mut outlooks: Vec<Outlook> = serving()
+        let mut by_pool = vec![0_u64; self.pools.slots()];
+        let mut backlogs: Vec<ModelBacklog> = serving()
             .filter_map(|(id, model)| {
                 let pool = self.pools.get(model.pool)?;
                 let rows = model.queues.iter().filter_map(|(_, slot)| self.queues.get(*slot));
                 let queued = rows.map(|queue| u64::from(queue.rows)).sum::<u64>();
                 let row_bytes = if model.row_bytes == 0 { model.profiled_row_bytes } else { model.row_bytes };
                 let row_time = row_time_of(model, pool, row_bytes);
-                if let Some(backlog) = backlogs.get_mut(model.pool as usize) {
+                if let Some(backlog) = by_pool.get_mut(model.pool as usize) {
                     *backlog = backlog.saturating_add(row_time.saturating_mul(queued));
                 }
                 let is_free = !pool.free.is_empty() || pool.up.is_empty();
                 let free_in =
                     pool.ends.first().filter(|_| !is_free).map_or(0, |end| end.at.since(self.now).0);
-                Some(Outlook {
+                Some(ModelBacklog {
                     model: id,
                     pool: model.pool,
                     lanes: pool.up.len(),
@@ -63,9 +63,9 @@ impl Router {
                 })
             })
             .collect();
-        for outlook in &mut outlooks {
-            outlook.backlog = Nanos(backlogs.get(outlook.pool as usize).copied().unwrap_or_default());
+        for model in &mut backlogs {
+            model.backlog = Nanos(by_pool.get(model.pool as usize).copied().unwrap_or_default());
         }
-        outlooks
+        backlogs
     }
 }
