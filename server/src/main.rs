@@ -1,10 +1,12 @@
 //! The `tessera` binary: the command line, composed of serving and of the tools, if they are built in.
 
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use node::devices::worker::{self, WorkerArgs};
 use node::environment::Environment;
 use node::output;
@@ -73,6 +75,25 @@ Examples:
 
 Exit code 0: success. 1: a page cannot be written. 2: wrong usage.";
 
+const FLEET_EXAMPLES: &str = "\
+Examples:
+  tessera fleet --namespace models             take part in the election of the leader of a fleet
+  tessera pick --namespace models --service tessera-nodes
+  tessera fleet --help                         the options, from the program `tessera-fleet`
+
+Exit code 0: stopped by a signal. 1: it could not start, or `tessera-fleet` is missing. 2: wrong usage.";
+
+/// The program with what only a fleet uses: a client of Kubernetes and the protocol of Envoy's external processing.
+const FLEET_PROGRAM: &str = "tessera-fleet";
+
+/// Arguments for `tessera-fleet`.
+#[derive(Args, Debug)]
+struct Passed {
+    /// Passed on as they are.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -89,6 +110,12 @@ enum Command {
         #[arg(long, value_name = "DIR", conflicts_with = "out")]
         man: Option<PathBuf>,
     },
+    /// Lead a fleet of servers on Kubernetes: runs `tessera-fleet fleet`.
+    #[command(after_help = FLEET_EXAMPLES, disable_help_flag = true)]
+    Fleet(Passed),
+    /// Choose servers for the requests of a gateway: runs `tessera-fleet pick`.
+    #[command(after_help = FLEET_EXAMPLES, disable_help_flag = true)]
+    Pick(Passed),
     /// Run gpulets for a server that started this process.
     #[command(hide = true)]
     Worker(WorkerArgs),
@@ -120,6 +147,8 @@ fn run(cli: Cli, environment: &Environment) -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments, environment),
         Command::Reference { man: Some(folder), .. } => write_manual(&folder),
         Command::Reference { out, .. } => print_reference(out.as_deref()),
+        Command::Fleet(passed) => Err(run_fleet_program("fleet", &passed)),
+        Command::Pick(passed) => Err(run_fleet_program("pick", &passed)),
         Command::Worker(arguments) => return worker::run(&arguments, environment),
         #[cfg(feature = "tools")]
         Command::Tools(command) => cli::run(command, environment, Cli::command),
@@ -128,6 +157,16 @@ fn run(cli: Cli, environment: &Environment) -> ExitCode {
         output::complain(&format!("error: {error:#}"));
         ExitCode::FAILURE
     })
+}
+
+/// Becomes `tessera-fleet`: the one next to this program, or the first in PATH. Returns only if that fails.
+fn run_fleet_program(command: &str, passed: &Passed) -> anyhow::Error {
+    let own = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(FLEET_PROGRAM)));
+    let program = own.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(FLEET_PROGRAM));
+    let error = std::process::Command::new(program).arg(command).args(&passed.arguments).exec();
+    anyhow::Error::new(error).context(format!(
+        "`tessera {command}` is in the program `{FLEET_PROGRAM}`, expected next to `tessera` or in PATH"
+    ))
 }
 
 fn print_reference(out: Option<&Path>) -> anyhow::Result<ExitCode> {

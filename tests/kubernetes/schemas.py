@@ -15,14 +15,14 @@ Object = dict[str, Any]
 
 VERSION = "1.37"
 THIRD_PARTY = Path(__file__).parent / "third_party"
-# What `tessera-fleet crds` writes, once it exists.
+# What `tessera-fleet crds` writes.
 OWN = ROOT / "deploy/crds"
 
 
 def definitions() -> list[Object]:
     """Custom resource definitions: those of other projects, in excerpts, and our own."""
     files = sorted(THIRD_PARTY.glob("*.yaml"))
-    own = sorted(OWN.glob("*.yaml")) or [Path(__file__).parent / "node_plan.yaml"]
+    own = sorted(OWN.glob("*.yaml"))
     return [definition for file in files + own for definition in yaml.safe_load_all(file.read_text()) if definition]
 
 

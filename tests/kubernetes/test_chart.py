@@ -195,7 +195,7 @@ def test_definitions_of_the_fleet_are_those_of_the_repository() -> None:
 
 
 def test_all_objects_are_in_the_namespace_of_the_release() -> None:
-    clusterwide = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    clusterwide = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     for entry in render(SETS["everything"]):
         if entry["kind"] not in clusterwide:
             assert entry["metadata"]["namespace"] == NAMESPACE

@@ -25,14 +25,17 @@ RIGHTS = {
     },
     "picker": {"tessera.dev/nodeplans": READ, "discovery.k8s.io/endpointslices": READ, "/pods": READ},
     # The agent, which shares a pod with the server.
-    "server": {"tessera.dev/nodeplans": READ, "tessera.dev/nodeplans/status": ["patch"]},
+    "server": {"tessera.dev/nodeplans": [*READ, "create", "patch"], "tessera.dev/nodeplans/status": ["patch"]},
 }
 
 
 def test_each_part_has_exactly_its_rights() -> None:
     objects = render(SETS["fleet"])
     assert {entry["metadata"]["name"] for entry in objects if entry["kind"] == "Role"} == {f"{NAME}-{part}" for part in RIGHTS}
-    assert not any(entry["kind"].startswith("ClusterRole") for entry in objects)
+    (role,) = (entry for entry in objects if entry["kind"] == "ClusterRole")
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": READ}], "only to see which nodes work"
+    (binding,) = (entry for entry in objects if entry["kind"] == "ClusterRoleBinding")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": f"{NAME}-leader", "namespace": NAMESPACE}]
     for part, expected in RIGHTS.items():
         granted: dict[str, list[str]] = {}
         for rule in one(objects, "Role", f"{NAME}-{part}")["rules"]:
@@ -82,12 +85,12 @@ def test_an_agent_writes_only_the_plan_of_its_node(api_server: ApiServer) -> Non
     api_server.apply([plan("node-a"), plan("node-b")])
     agent = f"--as=system:serviceaccount:{NAMESPACE}:{NAME}-server"
     on_a = [agent, "--as-user-extra=authentication.kubernetes.io/node-name=node-a", "--subresource=status"]
-    until(lambda: api_server.refusal([plan("node-b", epoch=1)], *on_a), "the policy is in force")
-    refused = api_server.refusal([plan("node-b", epoch=1)], *on_a)
+    until(lambda: api_server.refusal([plan("node-b", observedEpoch=1)], *on_a), "the policy is in force")
+    refused = api_server.refusal([plan("node-b", observedEpoch=1)], *on_a)
     assert "an agent may write only the status of the NodePlan of its own node: expected node-a, got node-b" in refused
     # Its own plan, the plans of others without a node in the token, and other callers.
-    api_server.apply([plan("node-a", epoch=1)], *on_a)
-    nameless = api_server.refusal([plan("node-a", epoch=2)], agent, "--subresource=status")
+    api_server.apply([plan("node-a", observedEpoch=1)], *on_a)
+    nameless = api_server.refusal([plan("node-a", observedEpoch=2)], agent, "--subresource=status")
     assert "expected a token that names a node, got node-a" in nameless
     leader = f"--as=system:serviceaccount:{NAMESPACE}:{NAME}-leader"
     api_server.apply([plan("node-b")], leader)

@@ -3,7 +3,6 @@
 use serde::Deserialize;
 use units::Fault as WorkloadError;
 
-use crate::lanes::Lanes;
 use crate::spans::{Span, show};
 
 /// Nodes of a fleet at most.
@@ -100,19 +99,19 @@ fn within<T: PartialOrd + std::fmt::Display + Copy>(
 }
 
 impl Fleet {
-    pub(crate) fn read(section: &FleetSection, lanes: &Lanes) -> Result<Self, WorkloadError> {
+    /// `lanes`: their number, and whether the workload says when some of them fail.
+    pub(crate) fn read(section: &FleetSection, (lanes, fail): (u32, bool)) -> Result<Self, WorkloadError> {
         let count =
             |key: &str, value: u32, most: u32| within(key, value, (1, most), |value| value.to_string());
         let span = |key: &str, value: Option<Span>, default: u64, range: (u64, u64)| {
             within(key, value.map_or(default, |span| span.0), range, show)
         };
         let nodes = count("nodes", section.nodes, NODES_MAX)?;
-        if !lanes.count.is_multiple_of(nodes) {
-            let problem =
-                format!("expected a divisor of `lanes.count`, which is {}, got {nodes}", lanes.count);
+        if !lanes.is_multiple_of(nodes) {
+            let problem = format!("expected a divisor of `lanes.count`, which is {lanes}, got {nodes}");
             return Err(WorkloadError::new("fleet.nodes", problem));
         }
-        if !lanes.changes.is_empty() {
+        if fail {
             let problem = "lanes of a fleet fail with their node: expected [[fleet.faults]] instead";
             return Err(WorkloadError::new("lanes.failures", problem));
         }

@@ -67,7 +67,11 @@ fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Wor
     }
     let partition = Partition::read(&document, lines, files)?;
     let lanes = Lanes::read(&document.lanes, partition.as_ref().map(Partition::count))?;
-    let fleet = document.fleet.as_ref().map(|section| Fleet::read(section, &lanes)).transpose()?;
+    let fleet = document
+        .fleet
+        .as_ref()
+        .map(|section| Fleet::read(section, (lanes.count, !lanes.changes.is_empty())))
+        .transpose()?;
     if fleet.is_some() && partition.is_some() {
         let problem = "a fleet is simulated with fixed lanes only: remove it, or [devices]";
         return Err(WorkloadError::new("fleet", problem));

@@ -15,7 +15,7 @@ pub struct FleetReport {
     pub balancing: String,
     /// Requests that arrived.
     pub offered: u64,
-    /// Requests answered by their deadline, the way back included.
+    /// Requests answered by their deadline, the time for the answer to arrive included.
     pub good: u64,
     /// Requests answered late.
     pub late: u64,

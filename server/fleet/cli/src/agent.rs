@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::Args;
 use fleet_kubernetes::agent::admin::Admin;
 use fleet_kubernetes::agent::reconciler::Settings;
@@ -28,6 +29,9 @@ pub struct AgentArgs {
     /// API key with the role `operate`, if the server asks for one.
     #[arg(long, value_name = "KEY", env = "TESSERA_KEY", hide_env_values = true)]
     key: Option<String>,
+    /// File with the API key.
+    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    key_file: Option<PathBuf>,
     /// Folder for the last accepted plan. It should survive a restart of this process.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/tessera/fleet")]
     state: PathBuf,
@@ -37,7 +41,7 @@ pub struct AgentArgs {
     /// Time between two listings of the server, which find models that changed without the agent.
     #[arg(long, value_name = "TIME", default_value = "15s")]
     poll: TimeSpan,
-    /// Address of /metrics and /healthz.
+    /// Address of /metrics and /health.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9005")]
     metrics: SocketAddr,
 }
@@ -53,7 +57,15 @@ fn label(text: &str) -> Result<(String, String), String> {
 /// # Errors
 /// It cannot start.
 pub async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
-    let admin = Admin::new(&arguments.admin, arguments.key.as_deref())?;
+    let key = match &arguments.key_file {
+        Some(file) => {
+            let key =
+                std::fs::read_to_string(file).with_context(|| format!("--key-file {}", file.display()))?;
+            Some(key.trim().to_owned())
+        }
+        None => arguments.key,
+    };
+    let admin = Admin::new(&arguments.admin, key.as_deref())?;
     let stop = process::stop_signal()?;
     let (client, namespace) = process::client(&arguments.process).await?;
     process::serve_metrics(arguments.metrics, stop.clone()).await?;

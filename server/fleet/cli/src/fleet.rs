@@ -39,7 +39,7 @@ pub struct FleetArgs {
     /// Do not read Kubernetes nodes: every node with a plan counts as working.
     #[arg(long)]
     no_watch_nodes: bool,
-    /// Address of /metrics and /healthz.
+    /// Address of /metrics and /health.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9004")]
     metrics: SocketAddr,
 }

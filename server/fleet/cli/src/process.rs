@@ -92,7 +92,7 @@ pub fn identity() -> String {
     format!("{}-{}-{:x}", name.nodename().to_string_lossy(), std::process::id(), since.as_nanos())
 }
 
-/// Answers `GET /metrics` and `GET /healthz`, and returns the address.
+/// Answers `GET /metrics`, `GET /health/live` and `GET /health/ready`, and returns the address. A standby is ready too.
 ///
 /// # Errors
 /// The address cannot be used.
@@ -102,11 +102,12 @@ pub async fn serve_metrics(address: SocketAddr, stop: CancellationToken) -> anyh
     process.describe();
     let listener = TcpListener::bind(address).await.with_context(|| format!("--metrics {address}"))?;
     let address = listener.local_addr()?;
-    tracing::info!(%address, "answers /metrics and /healthz");
+    tracing::info!(%address, "answers /metrics and /health");
     tokio::spawn(upkeep(handle.clone(), process));
     let router = Router::new()
         .route("/metrics", get(move || std::future::ready(handle.render())))
-        .route("/healthz", get(|| std::future::ready("ok\n")));
+        .route("/health/live", get(|| std::future::ready("ok\n")))
+        .route("/health/ready", get(|| std::future::ready("ok\n")));
     tokio::spawn(async move {
         let served =
             axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await });

@@ -118,7 +118,7 @@ pub enum Effect {
     Refuse {
         /// The caller's name for the request.
         key: u64,
-        /// Why.
+        /// Why it is refused.
         reason: NotPicked,
     },
 }
@@ -156,6 +156,8 @@ pub struct Picker {
     model_numbers: BTreeMap<String, u32>,
     flight: Flight,
     next_lane: u32,
+    /// Numbers of lanes that were removed.
+    free_lanes: Vec<LaneId>,
     /// Whether lanes or models of nodes changed since they were last divided.
     is_changed: bool,
     silence_checked: Duration,
@@ -205,6 +207,7 @@ impl Picker {
             model_numbers: BTreeMap::new(),
             flight: Flight::default(),
             next_lane: 0,
+            free_lanes: Vec::new(),
             is_changed: false,
             silence_checked: Duration::ZERO,
             effects: Vec::new(),
@@ -261,13 +264,14 @@ impl Picker {
         let mut outcome = Ok(());
         if update.complete {
             let listed: BTreeSet<&str> = update.models.iter().map(|(name, _)| name.as_str()).collect();
-            let gone = |(name, number): (&String, &u32)| (!listed.contains(name.as_str())).then_some(*number);
-            let gone: Vec<u32> = self.model_numbers.iter().filter_map(gone).collect();
-            gone.into_iter().for_each(|model| self.model_gone(node, model));
+            let unlisted =
+                |(name, number): (&String, &u32)| (!listed.contains(name.as_str())).then_some(*number);
+            let unlisted: Vec<u32> = self.model_numbers.iter().filter_map(unlisted).collect();
+            unlisted.into_iter().for_each(|model| self.model_removed(node, model));
         }
         for name in &update.removed {
             if let Some(model) = self.model_numbers.get(name).copied() {
-                self.model_gone(node, model);
+                self.model_removed(node, model);
             }
         }
         let Some(state) = self.nodes.get_mut(node.0 as usize) else { return outcome };
@@ -282,7 +286,7 @@ impl Picker {
         outcome
     }
 
-    fn model_gone(&mut self, node: NodeNumber, model: u32) {
+    fn model_removed(&mut self, node: NodeNumber, model: u32) {
         if let Some(state) = self.nodes.get_mut(node.0 as usize) {
             self.is_changed |= state.models.remove(&model).is_some();
         }
@@ -299,21 +303,22 @@ impl Picker {
         view: &ModelView,
     ) -> Result<(), TooMany> {
         if !view.ready || view.lanes == 0 {
-            self.model_gone(node, model);
+            self.model_removed(node, model);
             return Ok(());
         }
         let Some(state) = self.nodes.get_mut(node.0 as usize) else { return Ok(()) };
         self.is_changed |= state.models.insert(model, view.pool) != Some(view.pool);
         let known = state.pools.get(&view.pool).map_or(0, Vec::len);
         if known != view.lanes as usize {
-            let old = state.pools.remove(&view.pool).unwrap_or_default();
-            let count = view.lanes.min(LANES_MAX);
-            let to = self.next_lane.checked_add(count).ok_or(TooMany)?;
-            let new: Vec<LaneId> = (self.next_lane..to).map(LaneId).collect();
+            let fresh = view.lanes.saturating_sub(u32::try_from(self.free_lanes.len()).unwrap_or(u32::MAX));
+            let to = self.next_lane.checked_add(fresh).filter(|to| *to <= LANES_MAX).ok_or(TooMany)?;
+            let kept = self.free_lanes.len().saturating_sub(view.lanes as usize);
+            let mut new = self.free_lanes.split_off(kept);
+            new.extend((self.next_lane..to).map(LaneId));
             self.next_lane = to;
-            state.pools.insert(view.pool, new.clone());
+            let old = state.pools.insert(view.pool, new.clone()).unwrap_or_default();
             self.is_changed = true;
-            self.lanes_gone(now, &old);
+            self.lanes_removed(now, &old);
             self.flight.lanes.extend(new.iter().map(|lane| (*lane, Lane::new(node))));
             let up = |lane: &LaneId| LaneUp {
                 spec: LaneSpec::new(*lane, LaneClass::default()),
@@ -369,14 +374,15 @@ impl Picker {
         let lanes: Vec<LaneId> = std::mem::take(&mut state.pools).into_values().flatten().collect();
         self.is_changed = true;
         self.redivide(now);
-        self.lanes_gone(now, &lanes);
+        self.lanes_removed(now, &lanes);
     }
 
-    fn lanes_gone(&mut self, now: Duration, lanes: &[LaneId]) {
+    fn lanes_removed(&mut self, now: Duration, lanes: &[LaneId]) {
         for lane in lanes {
             self.flight.remove_lane(*lane);
             self.feed(now, Event::LaneDown(*lane));
         }
+        self.free_lanes.extend(lanes);
     }
 
     /// Takes the planned rate of a model on a node, in rows a second, for the time without views.

@@ -10,7 +10,8 @@
     - agent
     - --namespace=$(NAMESPACE)
     - --node=$(NODE)
-    - --server=http://127.0.0.1:8003
+    - --admin=127.0.0.1:8003
+    - --metrics=0.0.0.0:9005
     # The last plan, from which the agent starts while the API server cannot be reached.
     - --state=/var/lib/tessera-agent
     {{- if $agent.keySecret }}

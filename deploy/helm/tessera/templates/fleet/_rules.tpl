@@ -38,8 +38,15 @@
 {{- define "tessera.fleet.agentRules" }}
 - apiGroups: [tessera.dev]
   resources: [nodeplans]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, create, patch]
 - apiGroups: [tessera.dev]
   resources: [nodeplans/status]
   verbs: [patch]
+{{- end }}
+
+{{/* Kubernetes nodes are in no namespace. A node that is not ready loses its models. */}}
+{{- define "tessera.fleet.nodeRules" }}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [get, list, watch]
 {{- end }}

@@ -18,6 +18,8 @@
 {{- if .Values.fleet.enabled }}
 # The agent loads the models of the plan.
 - {name: TESSERA_REPOSITORY_LOAD, value: explicit}
+# Pickers form batches: a node waits for all requests of one.
+- {name: TESSERA_FLEET_BATCH_MARKS, value: "true"}
 {{- end }}
 {{- if or $server.gpus.count $server.deviceClaim.enabled }}
 - {name: TESSERA_DEVICES_GPUS, value: auto}

@@ -146,7 +146,8 @@ impl Flight {
             return Ended::Nothing;
         }
         let (lane, is_released) = (batch.lane, batch.is_released);
-        if let Some(entry) = self.lanes.get_mut(&lane) {
+        // The number of a lane may belong to another node by now.
+        if let Some(entry) = self.lanes.get_mut(&lane).filter(|entry| entry.batches.contains(&id)) {
             entry.batches.retain(|known| *known != id);
             entry.ends = entry.ends.min(now);
             // The next one begins now.
@@ -168,7 +169,7 @@ impl Flight {
         }
     }
 
-    /// Forgets a lane whose node is gone. Its batches end when their requests do.
+    /// Forgets a lane whose node is lost. Its batches end when their requests do.
     pub(super) fn remove_lane(&mut self, lane: LaneId) {
         let batches = self.lanes.remove(&lane).map(|lane| lane.batches).unwrap_or_default();
         for batch in batches {

@@ -150,6 +150,19 @@ fn silent_lost_and_draining_nodes_get_nothing() {
     assert!(sent(&mut picker).iter().all(|(_, node, _)| *node == 0), "node 2 said nothing for too long");
 }
 
+#[test]
+fn a_node_may_come_back_as_often_as_it_likes() {
+    let mut picker = picker(1);
+    let node = NodeNumber(0);
+    for round in 0..70_000 {
+        let now = ms(round);
+        picker.lost(now, node);
+        picker.seen(now, node, &update(&["m"])).unwrap();
+    }
+    picker.arrive(ms(70_000), &request(1, None)).unwrap();
+    assert_eq!(keys(&mut picker), [1]);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Arrive { model: u8, rows: u32, slack: Option<u8> },

@@ -70,7 +70,7 @@ impl<'a> Inputs<'a> {
         self.accepting().flat_map(|node| node.devices.iter().map(move |device| of(node, device))).collect()
     }
 
-    /// The plans in force as one plan. `None` if there are none.
+    /// The plans in force as one plan. `None` if no plan has gpulets.
     pub(super) fn current(&self) -> Option<Plan> {
         let of = |(node, gpulet): (&String, &Gpulet)| Gpulet {
             device: format!("{node}{SEPARATOR}{}", gpulet.device.as_str()).into(),

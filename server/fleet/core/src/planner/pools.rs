@@ -1,4 +1,4 @@
-//! Cuts models into pools that suit each other.
+//! Divides models into pools that suit each other.
 
 /// A model as pools see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,9 +58,9 @@ pub(super) fn lanes_for(members: &[Member]) -> f64 {
     busy + RESERVE * busy.sqrt()
 }
 
-/// Cuts members, in ascending order of slack, into the pools that need the fewest lanes in all. Every batch of one row in a pool leaves
+/// Divides members, in ascending order of slack, into the pools that need the fewest lanes in all. Every batch of one row in a pool leaves
 /// all its models enough time; if `mixes`, that is not asked for. `per_pool`: lanes that each pool counts in addition.
-pub(super) fn cut(
+pub(super) fn divided(
     members: &[Member],
     lanes_per_node: f64,
     capacity: Capacity,
@@ -121,7 +121,7 @@ mod tests {
     const LARGE: Capacity = Capacity { models: 100, bytes: 100 };
 
     fn sizes(members: &[Member], capacity: Capacity, mixes: bool) -> Option<Vec<usize>> {
-        let pools = cut(members, 1.0, capacity, (mixes, 0.0), |_, _| false)?;
+        let pools = divided(members, 1.0, capacity, (mixes, 0.0), |_, _| false)?;
         Some(pools.into_iter().map(|pool| pool.members.len()).collect())
     }
 

@@ -1,7 +1,7 @@
 //! Plans nodes whose models share lanes.
 //!
 //! On few shared lanes, a long batch makes requests with a short objective late, whichever node they go to. So models are sorted by
-//! the time that they can wait, and cut into pools in which every batch leaves the others enough time. A pool needs the lane time of
+//! the time that they can wait, and divided into pools in which every batch leaves the others enough time. A pool needs the lane time of
 //! its models and a reserve for uneven traffic. Nodes are dealt out in proportion, and every node of a pool holds all its models: the
 //! pickers then use the pool as if it were one machine. Memory that is left holds models of other pools as spares.
 
@@ -13,7 +13,7 @@ use gpulet_core::profile::{Profile, Quantile};
 use super::inputs::{FleetNode, Inputs};
 use super::pool_nodes::{Candidate, dealt};
 use super::pool_spares::spares;
-use super::pools::{Capacity, Member, cut, lanes_for};
+use super::pools::{Capacity, Member, divided, lanes_for};
 use super::{FleetPlan, NotPlanned};
 use crate::node_plan::{NodePlan, PlannedModel, Role};
 
@@ -166,14 +166,14 @@ fn pools(
     for mixes in [false, true] {
         let mut per_pool = 0.0;
         while best.is_none() && per_pool <= nodes as f64 * lanes_per_node {
-            best = cut(members, lanes_per_node, capacity, (mixes, per_pool), excludes)
+            best = divided(members, lanes_per_node, capacity, (mixes, per_pool), excludes)
                 .filter(|pools| pools.len() <= nodes);
             per_pool = if per_pool == 0.0 { PER_POOL } else { 2.0 * per_pool };
         }
     }
     let Some(best) = best else {
         let problem = format!(
-            "{} models do not fit on {nodes} nodes with room for {} models and {} bytes each",
+            "{} models do not fit on {nodes} nodes with space for {} models and {} bytes each",
             members.len(),
             capacity.models,
             capacity.bytes

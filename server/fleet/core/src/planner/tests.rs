@@ -168,10 +168,10 @@ fn a_node_that_fails_or_is_emptied_has_its_models_elsewhere() {
     let mut fleet = Fleet::new(12, 20);
     let before = fleet.follow();
     fleet.nodes[4].accepts = false;
-    let gone = fleet.nodes.remove(7);
+    let removed = fleet.nodes.remove(7);
     let after = fleet.follow();
     check(&fleet, &after);
-    assert!(!after.nodes.contains_key(&gone.name));
+    assert!(!after.nodes.contains_key(&removed.name));
     let moved: usize = after.loads;
     assert!(moved <= before.nodes.len() * 8, "{moved} copies were loaded");
 }
