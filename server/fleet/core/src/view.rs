@@ -1,6 +1,5 @@
 //! What nodes last said about themselves.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -24,17 +23,6 @@ pub struct ModelView {
     pub single_time: Duration,
     /// Rows of this model that wait.
     pub queued: u64,
-}
-
-/// What a node last said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeView {
-    /// Local time at which it was received.
-    pub seen: Duration,
-    /// Epoch of the plan in force on the node; 0 without one.
-    pub epoch: u64,
-    /// Whether it refuses new requests soon.
-    pub draining: bool,
-    /// Its models.
-    pub models: BTreeMap<String, ModelView>,
+    /// Largest batch in rows.
+    pub max_batch: u32,
 }
