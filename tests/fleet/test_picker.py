@@ -227,7 +227,7 @@ def test_pickers_share_the_requests_and_one_that_stops_loses_none(world: World) 
     assert load.failed == []
 
 
-def test_nodes_come_from_a_service_and_rates_from_plans(world: World, api: ApiServer) -> None:
+def test_nodes_come_from_a_service_and_rates_from_plans(api: ApiServer, world: World) -> None:
     a, b = world.node("a", {"x": 1}), world.node("b", {"y": 1})
     picker = world.stack.enter_context(Picker("tessera-nodes", api=api))
     address = picker.address()
