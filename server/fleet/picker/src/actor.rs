@@ -17,7 +17,7 @@ use crate::nodes::{Endpoint, PlannedRate};
 use crate::timer::Timer;
 
 /// Messages handled before the timer is looked at.
-const MESSAGES_PER_TURN: usize = 256;
+const MESSAGES_AT_ONCE: usize = 256;
 /// Time between two updates of the gauges.
 const REPORTS: Duration = Duration::from_secs(1);
 /// Requests at most that wait at the picker or whose end it awaits. Others are left to the gateway.
@@ -67,7 +67,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Lets the request end by [`Handle::done`] instead. Returns its key, or 0 if nobody waits for its end.
+    /// Lets the request end by [`Handle::done`] instead. Returns its key, or 0 if its end is not awaited.
     pub fn keep(mut self) -> u64 {
         if !std::mem::take(&mut self.is_awaited) {
             return 0;
@@ -92,7 +92,7 @@ fn unchosen() -> Answer {
 }
 
 impl Handle {
-    /// Waits for the answer to a request. Its key is set here. `None` for the end if nobody waits for it.
+    /// Waits for the answer to a request. Its key is set here. `None` for the second if its end is not awaited.
     pub async fn pick(&self, mut asked: Asked) -> (Answer, Option<Held>) {
         let Ok(permit) = Arc::clone(&self.open).try_acquire_owned() else {
             overflowed();
@@ -163,12 +163,12 @@ impl Actor {
     ) -> io::Result<()> {
         let mut reports = interval(REPORTS);
         reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut received = Vec::with_capacity(MESSAGES_PER_TURN);
+        let mut received = Vec::with_capacity(MESSAGES_AT_ONCE);
         loop {
             timer.set(self.now(), self.chooser.next_wake())?;
             tokio::select! {
                 biased;
-                count = messages.recv_many(&mut received, MESSAGES_PER_TURN) => {
+                count = messages.recv_many(&mut received, MESSAGES_AT_ONCE) => {
                     if count == 0 {
                         return Ok(());
                     }

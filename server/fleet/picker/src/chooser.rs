@@ -181,7 +181,7 @@ impl Chooser {
         }
     }
 
-    /// A node said something. Returns whether there was room for all of it.
+    /// A node said something. Returns whether all of it could be taken.
     pub fn seen(&mut self, now: Duration, node: NodeNumber, update: &Update) -> bool {
         match self.nodes.get_mut(node.0 as usize) {
             Some(known) if known.endpoint.is_some() => {
@@ -203,7 +203,7 @@ impl Chooser {
         }
     }
 
-    /// The plan sends this many rows a second of a model to a node. Returns whether there was room for it.
+    /// The plan sends this many rows a second of a model to a node. Returns whether it could be taken.
     pub fn planned(&mut self, node: NodeNumber, model: &str, rate: f64) -> bool {
         self.picker.planned(node, model, rate).is_ok()
     }

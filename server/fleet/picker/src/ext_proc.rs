@@ -22,7 +22,7 @@ use crate::proto::ext_proc::{
 };
 use crate::refusal::Refusal;
 
-/// A request that waits longer asks its gateway for patience. Gateways stop waiting for a picker that says nothing for 100 ms.
+/// A request that waits longer asks its gateway for more time. Gateways stop waiting for a picker that says nothing for 100 ms.
 const QUIET_MAX: Duration = Duration::from_millis(40);
 /// How long a gateway then waits at most. After that, it chooses itself.
 const HOLD_MAX: Duration = Duration::from_secs(60);

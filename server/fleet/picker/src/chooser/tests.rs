@@ -146,8 +146,8 @@ fn the_objective_is_the_deadline_of_requests_without_one() {
     let objectives = [("m".to_owned(), MS * 2)].into();
     let mut world = World::new(&["a"], Options { objectives, ..Options::default() });
     world.seen(0, &["m", "free"]);
-    let patient = Asked { timeout: Some(MS * 50), ..asked(2, Some("m")) };
-    assert!(matches!(world.sent(MS * 2, &patient).1, Choice::Batch { .. }));
+    let later = Asked { timeout: Some(MS * 50), ..asked(2, Some("m")) };
+    assert!(matches!(world.sent(MS * 2, &later).1, Choice::Batch { .. }));
     // A batch takes 5 ms.
     assert_eq!(world.refused("m"), NotPicked::Router(router_core::Reason::DeadlineUnmeetable));
 }

@@ -23,7 +23,7 @@ use crate::proto::fleet::node_signals_server::{NodeSignals, NodeSignalsServer};
 use crate::proto::fleet::picker_client::PickerClient;
 use crate::proto::fleet::{DoneRequest, ModelSignals, PickRequest, PickResponse, Signals, WatchRequest};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_MAX: Duration = Duration::from_secs(20);
 
 /// A node with one lane, whose batches take an hour: it is free again only when a request ends. Its streams end
 /// with the token.
@@ -99,7 +99,7 @@ async fn pick(client: &mut PickerClient<Channel>, model: &str) -> Result<PickRes
 }
 
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("nothing within 20 s")
+    tokio::time::timeout(TIME_MAX, future).await.expect("nothing within 20 s")
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ impl Exchange {
         self.reply().await
     }
 
-    /// The next reply. A slow machine may make the picker ask for patience before it.
+    /// The next reply. A slow machine may make the picker ask for more time before it.
     async fn reply(&mut self) -> Reply {
         loop {
             let reply = in_time(self.replies.message()).await.unwrap().unwrap();
@@ -243,8 +243,8 @@ async fn a_stream_of_envoy_is_a_request_until_its_response_or_its_end() {
 
     let mut second = Exchange::open(channel.clone()).await;
     second.send(infer()).await;
-    let patience = in_time(second.replies.message()).await.unwrap().unwrap();
-    assert_eq!((patience.response, patience.override_message_timeout.unwrap().seconds), (None, 60));
+    let waiting = in_time(second.replies.message()).await.unwrap().unwrap();
+    assert_eq!((waiting.response, waiting.override_message_timeout.unwrap().seconds), (None, 60));
     let response = Part::ResponseHeaders(headers(&[(":status", "200")]));
     assert!(matches!(first.ask(response).await, Reply::ResponseHeaders(_)));
     assert_eq!(changes(second.reply().await).0.len(), 2);
