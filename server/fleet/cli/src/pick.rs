@@ -41,7 +41,7 @@ pub struct PickArgs {
     #[arg(long, value_name = "MODEL=TIME", value_parser = objective)]
     objective: Vec<(String, TimeSpan)>,
     /// Number of pickers, which divide the nodes among themselves. All of them need the same number.
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pickers: u32,
     /// Number of this picker, from 0. Default: the number at the end of the name of this machine or pod, such as 1 for `pick-1`.
     #[arg(long, value_name = "NUMBER")]
@@ -105,7 +105,7 @@ fn key(path: Option<&Path>) -> anyhow::Result<Key> {
 pub async fn run(arguments: PickArgs) -> anyhow::Result<()> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let picker = Settings {
-        pickers: arguments.pickers.max(1),
+        pickers: arguments.pickers,
         number: number(arguments.number, arguments.pickers, &host)?,
         travel: arguments.travel.0,
         ..Settings::default()
