@@ -15,9 +15,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gpulet-core", &["invariant"]),
     ("lane-plan", &["gpulet-core", "router-core"]),
     ("version-rollout", &[]),
-    ("fleet-core", &["gpulet-core", "invariant"]),
+    ("fleet-core", &["gpulet-core", "invariant", "router-core"]),
     ("fleet-kubernetes", &["fleet-core", "gpulet-core"]),
-    ("fleet-cli", &["fleet-core", "fleet-kubernetes", "units"]),
+    ("fleet-picker", &["fleet-core", "router-core", "units"]),
+    ("fleet-cli", &["fleet-core", "fleet-kubernetes", "fleet-picker", "units"]),
     ("units", &[]),
     ("identity", &[]),
     ("telemetry", &[]),
@@ -180,7 +181,8 @@ fn only_the_allowed_arrows_exist() {
 }
 
 /// Crates that a serving binary must not link.
-const TOOLS: &[&str] = &["cli", "loadtest", "sim", "workload", "fleet-kubernetes", "fleet-cli", "kube"];
+const TOOLS: &[&str] =
+    &["cli", "loadtest", "sim", "workload", "fleet-kubernetes", "fleet-picker", "fleet-cli", "kube"];
 
 #[test]
 fn serving_needs_no_tools() {

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -68,7 +70,7 @@ pub async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
     let admin = Admin::new(&arguments.admin, key.as_deref())?;
     let stop = process::stop_signal()?;
     let (client, namespace) = process::client(&arguments.process).await?;
-    process::serve_metrics(arguments.metrics, stop.clone()).await?;
+    process::serve_metrics(arguments.metrics, Arc::new(AtomicBool::new(true)), stop.clone()).await?;
     let settings = Settings {
         memory_bytes: arguments.memory.map(|size| size.0),
         poll: arguments.poll.0.max(Settings::default().backoff),

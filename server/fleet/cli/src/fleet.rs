@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -54,7 +55,7 @@ pub async fn run(arguments: FleetArgs) -> anyhow::Result<()> {
             .context("--lease-duration, --renew-deadline, --retry-period")?;
     let stop = process::stop_signal()?;
     let (client, namespace) = process::client(&arguments.process).await?;
-    process::serve_metrics(arguments.metrics, stop.clone()).await?;
+    process::serve_metrics(arguments.metrics, Arc::new(AtomicBool::new(true)), stop.clone()).await?;
     let replan_min = arguments.replan_min.0.max(Duration::from_millis(10));
     let options =
         leader::Options { namespace: namespace.clone(), watch_nodes: !arguments.no_watch_nodes, replan_min };

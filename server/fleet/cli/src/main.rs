@@ -1,4 +1,4 @@
-//! The `tessera-fleet` binary: the parts of a fleet of servers that need Kubernetes.
+//! The `tessera-fleet` binary: leader, endpoint picker and agents of a fleet of servers.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,10 +8,11 @@ use clap::{Parser, Subcommand};
 mod agent;
 mod crds;
 mod fleet;
+mod pick;
 mod planner;
 mod process;
 
-/// Run many Tessera servers as one fleet on Kubernetes.
+/// Run many Tessera servers as one fleet.
 #[derive(Debug, Parser)]
 #[command(name = "tessera-fleet", version, after_help = EXAMPLES)]
 struct Cli {
@@ -27,9 +28,12 @@ const EXAMPLES: &str = "\
 Examples:
   tessera-fleet crds --out deploy/crds
   tessera-fleet fleet --namespace models
+  tessera-fleet pick --namespace models --service tessera-nodes
+  tessera-fleet pick --node a=10.0.0.1:8000,10.0.0.1:8001 --node b=10.0.0.2:8000,10.0.0.2:8001
   tessera-fleet agent --namespace models --node worker-1 --admin 127.0.0.1:8003
 
 On SIGTERM or Ctrl-C, a leader releases its Lease, so that a standby leads within seconds.
+A picker answers the requests that wait.
 
 Exit code 0: stopped by a signal, or done. 1: it could not start, or failed. 2: wrong usage.";
 
@@ -37,6 +41,8 @@ Exit code 0: stopped by a signal, or done. 1: it could not start, or failed. 2: 
 enum Command {
     /// Take part in the election of the leader, and plan for all nodes while leading.
     Fleet(fleet::FleetArgs),
+    /// Choose the node of each request, for Envoy and other gateways.
+    Pick(pick::PickArgs),
     /// Apply the plan of one node to the server next to this process.
     Agent(agent::AgentArgs),
     /// Print the definitions of the kinds Model, NodePlan and ServingPool for Kubernetes.
@@ -52,6 +58,7 @@ fn main() -> ExitCode {
     process::start_logs(cli.log_json);
     let done = match cli.command {
         Command::Fleet(arguments) => process::run(fleet::run(arguments)),
+        Command::Pick(arguments) => process::run(pick::run(arguments)),
         Command::Agent(arguments) => process::run(agent::run(arguments)),
         Command::Crds { out } => crds::run(out.as_deref()),
     };

@@ -2,13 +2,17 @@
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use axum::Router;
+use axum::http::StatusCode;
 use axum::routing::get;
 use clap::Args;
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use fleet_picker::service::HOLD_SECONDS;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
@@ -21,6 +25,11 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Time between two updates of the process' own metrics and of the percentiles.
 const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Upper ends of the buckets of the time that requests wait at a picker, in seconds.
+const HOLD_BUCKETS: &[f64] = &[
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+];
 
 /// Where objects are, and where this process answers.
 #[derive(Args, Clone, Debug)]
@@ -92,22 +101,29 @@ pub fn identity() -> String {
     format!("{}-{}-{:x}", name.nodename().to_string_lossy(), std::process::id(), since.as_nanos())
 }
 
-/// Answers `GET /metrics`, `GET /health/live` and `GET /health/ready`, and returns the address. A standby is ready too.
+/// Answers `GET /metrics`, `GET /healthz` and `GET /health/live`, and `GET /health/ready` as `is_ready` says. Returns the address.
 ///
 /// # Errors
 /// The address cannot be used.
-pub async fn serve_metrics(address: SocketAddr, stop: CancellationToken) -> anyhow::Result<SocketAddr> {
-    let handle = PrometheusBuilder::new().install_recorder().context("metrics")?;
+pub async fn serve_metrics(
+    address: SocketAddr,
+    is_ready: Arc<AtomicBool>,
+    stop: CancellationToken,
+) -> anyhow::Result<SocketAddr> {
+    let hold = Matcher::Full(HOLD_SECONDS.to_owned());
+    let builder = PrometheusBuilder::new().set_buckets_for_metric(hold, HOLD_BUCKETS).context("metrics")?;
+    let handle = builder.install_recorder().context("metrics")?;
     let process = metrics_process::Collector::default();
     process.describe();
     let listener = TcpListener::bind(address).await.with_context(|| format!("--metrics {address}"))?;
     let address = listener.local_addr()?;
-    tracing::info!(%address, "answers /metrics and /health");
+    tracing::info!(%address, "answers /metrics and /healthz");
     tokio::spawn(upkeep(handle.clone(), process));
     let router = Router::new()
         .route("/metrics", get(move || std::future::ready(handle.render())))
+        .route("/healthz", get(|| std::future::ready("ok\n")))
         .route("/health/live", get(|| std::future::ready("ok\n")))
-        .route("/health/ready", get(|| std::future::ready("ok\n")));
+        .route("/health/ready", get(move || std::future::ready(readiness(&is_ready))));
     tokio::spawn(async move {
         let served =
             axum::serve(listener, router).with_graceful_shutdown(async move { stop.cancelled().await });
@@ -116,6 +132,13 @@ pub async fn serve_metrics(address: SocketAddr, stop: CancellationToken) -> anyh
         }
     });
     Ok(address)
+}
+
+fn readiness(is_ready: &AtomicBool) -> (StatusCode, &'static str) {
+    match is_ready.load(Ordering::Acquire) {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+    }
 }
 
 async fn upkeep(handle: PrometheusHandle, process: metrics_process::Collector) {

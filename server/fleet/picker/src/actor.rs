@@ -1,0 +1,281 @@
+//! The task that owns the chooser. It feeds events to it and passes its answers on. It decides nothing itself.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use fleet_core::pick::{NodeNumber, Update};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::chooser::{Answer, Asked, Choice, Chooser};
+use crate::measures::{Measures, overflowed};
+use crate::nodes::{Endpoint, PlannedRate};
+use crate::timer::Timer;
+
+/// Messages handled before the timer is looked at.
+const MESSAGES_AT_ONCE: usize = 256;
+/// Time between two updates of the gauges.
+const REPORTS: Duration = Duration::from_secs(1);
+/// Requests at most that wait at the picker or whose end it awaits. Others are left to the gateway.
+const OPEN_MAX: usize = 65_536;
+
+/// What happens to the nodes.
+#[derive(Debug)]
+pub enum NodeEvent {
+    /// It is part of the fleet, with these addresses.
+    Added(Arc<Endpoint>),
+    /// It is no longer part of the fleet.
+    Removed(String),
+    /// It said something.
+    Seen(Arc<Endpoint>, Update),
+    /// The connection to it broke.
+    Lost(Arc<Endpoint>),
+    /// What the plan sends to it.
+    Planned(PlannedRate),
+}
+
+#[derive(Debug)]
+enum Message {
+    Pick(Asked, Instant, oneshot::Sender<Answer>),
+    Ended(u64),
+    Keep(u64),
+    Done(u64),
+    Node(NodeEvent),
+    Release,
+}
+
+/// Asks the task; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    mailbox: mpsc::UnboundedSender<Message>,
+    keys: Arc<AtomicU64>,
+    open: Arc<Semaphore>,
+}
+
+/// A request that the task knows. Dropped, it has ended.
+#[derive(Debug)]
+pub struct Held {
+    mailbox: mpsc::UnboundedSender<Message>,
+    key: u64,
+    is_awaited: bool,
+    /// Each request has few messages, so this bounds the mailbox too.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Held {
+    /// Lets the request end by [`Handle::done`] instead. Returns its key, or 0 if its end is not awaited.
+    pub fn keep(mut self) -> u64 {
+        if !std::mem::take(&mut self.is_awaited) {
+            return 0;
+        }
+        let _ = self.mailbox.send(Message::Keep(self.key));
+        self.key
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.is_awaited {
+            // Without the task there is nothing to end.
+            let _ = self.mailbox.send(Message::Ended(self.key));
+        }
+    }
+}
+
+/// What a gateway is told that must choose itself.
+fn unchosen() -> Answer {
+    Answer::Send { nodes: Vec::new(), choice: Choice::Any, is_awaited: false }
+}
+
+impl Handle {
+    /// Waits for the answer to a request. Its key is set here. `None` for the second if its end is not awaited.
+    pub async fn pick(&self, mut asked: Asked) -> (Answer, Option<Held>) {
+        let Ok(permit) = Arc::clone(&self.open).try_acquire_owned() else {
+            overflowed();
+            return (unchosen(), None);
+        };
+        asked.key = self.keys.fetch_add(1, Ordering::Relaxed);
+        let mut held =
+            Held { mailbox: self.mailbox.clone(), key: asked.key, is_awaited: true, _permit: permit };
+        let (reply, answer) = oneshot::channel();
+        let sent = self.mailbox.send(Message::Pick(asked, Instant::now(), reply));
+        let answer = match sent {
+            Ok(()) => answer.await.unwrap_or_else(|_| unchosen()),
+            Err(_) => unchosen(),
+        };
+        held.is_awaited = matches!(answer, Answer::Send { is_awaited: true, .. });
+        let held = held.is_awaited.then_some(held);
+        (answer, held)
+    }
+
+    /// The request of a ticket ended.
+    pub fn done(&self, ticket: u64) {
+        let _ = self.mailbox.send(Message::Done(ticket));
+    }
+
+    /// Something happened to a node.
+    pub fn node(&self, event: NodeEvent) {
+        let _ = self.mailbox.send(Message::Node(event));
+    }
+
+    /// Answers all requests that wait, because this process is about to end.
+    pub fn release(&self) {
+        let _ = self.mailbox.send(Message::Release);
+    }
+}
+
+/// Starts the task. It ends when all handles are dropped, or when the system has no timers.
+///
+/// # Errors
+/// The system has no timers.
+pub fn start(chooser: Chooser) -> io::Result<(Handle, JoinHandle<io::Result<()>>)> {
+    let (mailbox, messages) = mpsc::unbounded_channel();
+    let actor = Actor {
+        chooser,
+        started: Instant::now(),
+        waiting: HashMap::new(),
+        numbers: HashMap::new(),
+        measures: Measures::new(),
+    };
+    let task = tokio::spawn(actor.run(messages, Timer::new()?));
+    let (keys, open) = (Arc::new(AtomicU64::new(1)), Arc::new(Semaphore::new(OPEN_MAX)));
+    Ok((Handle { mailbox, keys, open }, task))
+}
+
+struct Actor {
+    chooser: Chooser,
+    started: Instant,
+    waiting: HashMap<u64, (Instant, oneshot::Sender<Answer>)>,
+    /// Nodes that are part of the fleet.
+    numbers: HashMap<String, NodeNumber>,
+    measures: Measures,
+}
+
+impl Actor {
+    async fn run(
+        mut self,
+        mut messages: mpsc::UnboundedReceiver<Message>,
+        mut timer: Timer,
+    ) -> io::Result<()> {
+        let mut reports = interval(REPORTS);
+        reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut received = Vec::with_capacity(MESSAGES_AT_ONCE);
+        loop {
+            timer.set(self.now(), self.chooser.next_wake())?;
+            tokio::select! {
+                biased;
+                count = messages.recv_many(&mut received, MESSAGES_AT_ONCE) => {
+                    if count == 0 {
+                        return Ok(());
+                    }
+                    received.drain(..).for_each(|message| self.take(message));
+                }
+                due = timer.due() => due?,
+                _ = reports.tick() => self.report(),
+            }
+            let now = self.now();
+            if self.chooser.next_wake().is_some_and(|at| at <= now) {
+                self.chooser.tick(now);
+            }
+            self.answer();
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn take(&mut self, message: Message) {
+        let now = self.now();
+        match message {
+            Message::Pick(_, _, reply) if reply.is_closed() => self.measures.abandoned(),
+            Message::Pick(asked, arrived, reply) => match self.chooser.arrive(now, &asked) {
+                Some(answer) => self.reply((arrived, reply), answer),
+                None => {
+                    self.waiting.insert(asked.key, (arrived, reply));
+                }
+            },
+            Message::Ended(key) => {
+                if self.waiting.remove(&key).is_some() {
+                    self.measures.abandoned();
+                }
+                self.chooser.ended(now, key);
+            }
+            Message::Keep(key) => self.chooser.keep(now, key),
+            Message::Done(key) => self.chooser.done(now, key),
+            Message::Node(event) => self.node(now, event),
+            Message::Release => {
+                for (key, waiting) in std::mem::take(&mut self.waiting) {
+                    let answer = self.chooser.release(now, key);
+                    self.reply(waiting, answer);
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, now: Duration, event: NodeEvent) {
+        match event {
+            NodeEvent::Added(endpoint) => match self.chooser.added(Arc::clone(&endpoint)) {
+                Some(number) => {
+                    self.numbers.insert(endpoint.name.clone(), number);
+                }
+                None => {
+                    self.measures.dropped();
+                    tracing::warn!(
+                        node = endpoint.name,
+                        "a picker cannot know more nodes; this one gets no requests"
+                    );
+                }
+            },
+            NodeEvent::Removed(name) => {
+                if let Some(number) = self.numbers.remove(&name) {
+                    self.chooser.removed(now, number);
+                }
+            }
+            NodeEvent::Seen(endpoint, update) => {
+                if let Some(number) = self.numbers.get(&endpoint.name)
+                    && !self.chooser.seen(now, *number, &update)
+                {
+                    self.measures.dropped();
+                }
+            }
+            NodeEvent::Lost(endpoint) => {
+                if let Some(number) = self.numbers.get(&endpoint.name) {
+                    self.chooser.lost(now, *number);
+                }
+            }
+            NodeEvent::Planned(planned) => {
+                if let Some(number) = self.numbers.get(&planned.node)
+                    && !self.chooser.planned(*number, &planned.model, planned.rate)
+                {
+                    self.measures.dropped();
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self) {
+        let (waiting, measures) = (&mut self.waiting, &mut self.measures);
+        self.chooser.take_answers(|key, answer| {
+            if let Some((arrived, reply)) = waiting.remove(&key) {
+                measures.answered(&answer, arrived.elapsed());
+                // A client that left says so by the end of its request.
+                let _ = reply.send(answer);
+            }
+        });
+    }
+
+    fn reply(&mut self, (arrived, reply): (Instant, oneshot::Sender<Answer>), answer: Answer) {
+        self.measures.answered(&answer, arrived.elapsed());
+        let _ = reply.send(answer);
+    }
+
+    fn report(&mut self) {
+        let (now, expired) = (self.now(), self.chooser.take_expired());
+        self.measures.report(self.waiting.len(), expired, self.chooser.counts(now));
+    }
+}

@@ -1,0 +1,81 @@
+//! The service for gateways without external processing: `tessera.fleet.v1.Picker`.
+
+use std::time::Duration;
+
+use tonic::{Code, Request, Response, Status};
+
+use crate::actor::{Handle, Held};
+use crate::answers::{address, batch_value};
+use crate::chooser::{Answer, Asked, Choice};
+use crate::proto::fleet::picker_server::Picker;
+use crate::proto::fleet::{DoneRequest, DoneResponse, Endpoint, PickRequest, PickResponse};
+use crate::refusal::Refusal;
+
+/// Longest name of a model.
+const MODEL_BYTES_MAX: usize = 1_024;
+
+/// The service.
+#[derive(Clone, Debug)]
+pub struct Plain {
+    /// The task that chooses.
+    pub picker: Handle,
+}
+
+fn read(request: &PickRequest) -> Result<Asked, Status> {
+    let wrong = |problem: String| Err(Status::invalid_argument(problem));
+    if request.model.len() > MODEL_BYTES_MAX {
+        return wrong(format!(
+            "model: expected at most {MODEL_BYTES_MAX} bytes, got {}",
+            request.model.len()
+        ));
+    }
+    let Some(class) = u8::try_from(request.class).ok().filter(|class| *class < 64) else {
+        return wrong(format!("class: expected 0 to 63, got {}", request.class));
+    };
+    Ok(Asked {
+        key: 0,
+        model: (!request.model.is_empty()).then(|| request.model.clone()),
+        rows: request.rows.max(1),
+        timeout: (request.timeout_us > 0).then(|| Duration::from_micros(request.timeout_us)),
+        class,
+    })
+}
+
+#[tonic::async_trait]
+impl Picker for Plain {
+    async fn pick(&self, request: Request<PickRequest>) -> Result<Response<PickResponse>, Status> {
+        let request = request.into_inner();
+        let (answer, held) = self.picker.pick(read(&request)?).await;
+        match answer {
+            Answer::Send { nodes, choice, .. } => {
+                let endpoint = |node: &std::sync::Arc<crate::nodes::Endpoint>| Endpoint {
+                    node: node.name.clone(),
+                    address: address(node, request.grpc).to_owned(),
+                };
+                let batch = match choice {
+                    Choice::Batch { id, rows } => batch_value(id, rows),
+                    Choice::Weights | Choice::Any => String::new(),
+                };
+                let ticket = held.map_or(0, Held::keep);
+                Ok(Response::new(PickResponse {
+                    endpoints: nodes.iter().map(endpoint).collect(),
+                    batch,
+                    ticket,
+                }))
+            }
+            Answer::Refuse(reason) => {
+                let refusal = Refusal::of(reason, &request.model);
+                let code = Code::from_i32(i32::try_from(refusal.grpc).unwrap_or_default());
+                let mut status = Status::new(code, refusal.message);
+                let reason = tonic::metadata::MetadataValue::from_static(refusal.reason);
+                status.metadata_mut().insert("x-tessera-reason", reason);
+                Err(status)
+            }
+        }
+    }
+
+    async fn done(&self, request: Request<DoneRequest>) -> Result<Response<DoneResponse>, Status> {
+        self.picker.done(request.into_inner().ticket);
+        Ok(Response::new(DoneResponse {}))
+    }
+}
