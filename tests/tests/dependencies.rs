@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::MetadataCommand;
 
 /// Dependencies that only generated code uses.
-const GENERATED: &[(&str, &str)] = &[("server", "prost"), ("server", "tonic-prost")];
+const GENERATED: &[(&str, &str)] =
+    &[("server", "prost"), ("server", "tonic-prost"), ("fleet-picker", "tonic-prost")];
 
 /// Dependencies whose library has another name.
 const LIBRARIES: &[(&str, &str)] = &[("md-5", "md5")];

@@ -133,7 +133,7 @@ fn main() {
         let mut fleet = fleet(models, devices);
         let first = measure(&format!("{models} models, {devices} devices"), &fleet, &BTreeMap::new());
         measure(&format!("{models} models, {devices} devices, unchanged"), &fleet, &first.nodes);
-        let rate = fleet.models.iter_mut().nth(7).map(|model| &mut model.rate).unwrap();
+        let rate = fleet.models.get_mut(7).map(|model| &mut model.rate).unwrap();
         *rate *= 2.0;
         measure(&format!("{models} models, {devices} devices, one rate x 2"), &fleet, &first.nodes);
         fleet.nodes.remove(3);
