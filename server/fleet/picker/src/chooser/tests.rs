@@ -131,11 +131,14 @@ fn batches_of_different_pickers_and_runs_have_different_ids() {
     let mut ids = BTreeSet::new();
     for (number, run) in [(0, 7), (1, 7), (1, 8)] {
         let picker = Settings { pickers: 2, number, ..Settings::default() };
-        let mut world = World::new(&["a"], Options { picker, run, ..Options::default() });
+        let mut world = World::new(&["a", "b"], Options { picker, run, ..Options::default() });
         world.seen(0, &["m"]);
-        let (nodes, choice) = world.sent(MS * 2, &asked(1, Some("m")));
+        world.seen(1, &["n"]);
+        // Each picker owns one of the two pools.
+        let (own, node) = if number == 0 { ("m", "a") } else { ("n", "b") };
+        let (nodes, choice) = world.sent(MS * 2, &asked(1, Some(own)));
         let Choice::Batch { id, rows: 1 } = choice else { panic!("expected a batch, got {choice:?}") };
-        assert_eq!(nodes, ["a"]);
+        assert_eq!(nodes, [node]);
         ids.insert(id);
     }
     assert_eq!(ids.len(), 3);
