@@ -98,7 +98,7 @@ impl Gatherings {
             self.ends.insert((due, key));
             self.open.insert(key, Gathering { due, missing: gather.rows, held: Vec::new() });
         }
-        let Some(gathering) = self.open.get_mut(&key) else { return };
+        let Some(gathering) = expected!(self.open.get_mut(&key), "gatherings.batch_unknown") else { return };
         gathering.held.push(arrival);
         self.requests.insert(arrival.request, key);
         // A request of no rows is refused by the core. It counts as one here, so that a batch holds no more requests than rows.
@@ -173,7 +173,8 @@ impl Gatherings {
     }
 
     fn release(&mut self, key: Key) {
-        let Some(Gathering { due, missing, held }) = self.open.remove(&key) else { return };
+        let released = expected!(self.open.remove(&key), "gatherings.released_twice");
+        let Some(Gathering { due, missing, held }) = released else { return };
         self.ends.remove(&(due, key));
         for arrival in &held {
             self.requests.remove(&arrival.request);

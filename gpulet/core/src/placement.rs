@@ -6,6 +6,7 @@
 
 mod demand;
 mod infeasible;
+mod largest_share;
 mod packing;
 mod rectangles;
 mod search;
@@ -16,6 +17,7 @@ use std::fmt;
 use self::demand::Unplaced;
 pub use self::gslice::{Measured, Setting};
 pub use self::infeasible::{Infeasible, Remedy, Shortage};
+pub use self::largest_share::largest_share;
 use crate::plan::Plan;
 use crate::problem::Problem;
 

@@ -40,6 +40,18 @@ pub struct DeviceType {
 }
 
 impl DeviceType {
+    /// A device that cannot be divided: one unit.
+    pub fn undivided(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            units: 1,
+            sizes: vec![1],
+            gpulets_max: 1,
+            base_bytes: 0,
+            gpulet_bytes: 0,
+        }
+    }
+
     /// Returns the smallest legal size. A problem refuses device types without sizes.
     pub(crate) fn size_least(&self) -> u32 {
         self.sizes.first().copied().unwrap_or_else(Self::without_sizes)

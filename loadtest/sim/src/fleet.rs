@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use fleet_core::node_plan::NodePlan;
 use fleet_core::pick::{Settings, Update};
+use invariant::{Violation, expected};
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{ConfigError, ModelId, ModelSpec, RouterConfig};
 use workload::{Arrivals, ExecutionNoise, Extent, Fleet, Workload};
@@ -80,6 +81,8 @@ pub struct FleetSimulation {
     next_key: u64,
     now: u64,
     end: u64,
+    /// States that cannot happen and that this process had reached before the run.
+    violations_before: Vec<Violation>,
 }
 
 fn unusable(field: &'static str, problem: &str) -> SimError {
@@ -143,6 +146,7 @@ impl FleetSimulation {
             config,
             specs,
             end,
+            violations_before: invariant::violations(),
         };
         simulation.begin().map_err(|breach| simulation.broken(breach))?;
         Ok(simulation)
@@ -168,9 +172,12 @@ impl FleetSimulation {
     /// Runs to the end of the traffic and until every request ended.
     ///
     /// # Errors
-    /// [`SimError::Broken`] where an invariant does not hold.
+    /// [`SimError::Broken`] where an invariant does not hold, and where the process reached a state that cannot happen since this
+    /// run was created.
     pub fn run(mut self) -> Result<FleetReport, SimError> {
-        self.run_to_end().map_err(|breach| self.broken(breach))?;
+        let outcome = self.run_to_end();
+        let reached = Breach::of_violations(&self.violations_before, &invariant::violations());
+        outcome.and(reached).map_err(|breach| self.broken(breach))?;
         let Self { workload, nodes, figures, .. } = self;
         Ok(figures.done(&nodes, u64::from(workload.lanes.count)))
     }
@@ -224,10 +231,6 @@ impl FleetSimulation {
                 self.ask_picker(request);
                 Ok(())
             }
-            What::AskedOwner(owner, request) => {
-                self.pick(owner, request);
-                Ok(())
-            }
             What::Picker(number) => {
                 if self.pickers.get(number as usize).is_some_and(|picker| picker.wake == self.now) {
                     self.tick_picker(number);
@@ -255,7 +258,9 @@ impl FleetSimulation {
     }
 
     fn seen(&mut self, number: u32, node: u32, update: &Rc<Update>) {
-        let Some(picker) = self.pickers.get_mut(number as usize) else { return };
+        let Some(picker) = expected!(self.pickers.get_mut(number as usize), "sim.unknown_picker") else {
+            return;
+        };
         if picker.is_up {
             picker.balancer.seen(self.now, node, update);
             self.decided(number);
@@ -265,7 +270,9 @@ impl FleetSimulation {
     }
 
     fn answered(&mut self, number: u32, node: u32, key: u64) {
-        let Some(picker) = self.pickers.get_mut(number as usize) else { return };
+        let Some(picker) = expected!(self.pickers.get_mut(number as usize), "sim.unknown_picker") else {
+            return;
+        };
         if picker.is_up {
             picker.balancer.ended(self.now, node, key);
             self.decided(number);
@@ -275,14 +282,15 @@ impl FleetSimulation {
     }
 
     fn tick_picker(&mut self, number: u32) {
-        let Some(picker) = self.pickers.get_mut(number as usize) else { return };
+        let Some(picker) = expected!(self.pickers.get_mut(number as usize), "sim.unknown_picker") else {
+            return;
+        };
         picker.wake = u64::MAX;
-        if picker.is_up {
-            // A timer without requests would run for ever.
-            if self.now <= self.end || !self.held.is_empty() {
-                picker.balancer.tick(self.now);
-                self.decided(number);
-            }
+        // After the traffic, a timer without requests would run for ever.
+        let is_over = self.now > self.end && self.held.is_empty();
+        if picker.is_up && !is_over {
+            picker.balancer.tick(self.now);
+            self.decided(number);
         }
     }
 

@@ -115,7 +115,7 @@ impl Fleet {
             let problem = "lanes of a fleet fail with their node: expected [[fleet.faults]] instead";
             return Err(WorkloadError::new("lanes.failures", problem));
         }
-        let pickers = count("pickers", section.pickers.unwrap_or(2), PICKERS_MAX)?;
+        let pickers = count("pickers", section.pickers.unwrap_or(1), PICKERS_MAX)?;
         Ok(Self {
             nodes,
             pickers,

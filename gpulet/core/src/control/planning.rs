@@ -5,16 +5,13 @@ use std::sync::Arc;
 
 use crate::id::DeviceId;
 use crate::interference::Interference;
-use crate::placement::Policy;
+use crate::placement::{Policy, largest_share};
 use crate::plan::{Gpulet, Plan, Slot};
 use crate::problem::{Device, Problem, Workload};
 use crate::profile::{Profile, Quantile};
 use crate::rollout::{Proposal, ProposalError};
 use crate::scaling::{Resident, Service, evict};
 use crate::time::Micros;
-
-/// Bisection steps in the search for the largest load with a plan.
-const HALVINGS: u32 = 8;
 
 /// Why an operator's plan was rejected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -218,19 +215,7 @@ impl PlanningInputs {
             let plan = self.policy.place(&problem).map_err(|error| error.to_string())?;
             Ok::<_, String>(Planned { problem, plan, share })
         };
-        if let Ok(planned) = attempt(1.0) {
-            return Ok(planned);
-        }
-        let mut best = attempt(0.0)?;
-        let (mut low, mut high) = (0.0, 1.0);
-        for _ in 0..HALVINGS {
-            let middle = f64::midpoint(low, high);
-            match attempt(middle) {
-                Ok(planned) => (low, best) = (middle, planned),
-                Err(_) => high = middle,
-            }
-        }
-        Ok(best)
+        largest_share(attempt).map(|(planned, _)| planned)
     }
 
     /// A plan, and the models that it evicts because memory is too short for all. Evicts the least valuable model

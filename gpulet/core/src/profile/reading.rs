@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::{
     Aggressor, BATCH_MAX, Cell, Coefficients, ContentionLine, Header, Line, Outside, Profile, Quantile,
-    Repair, SHAPES_MAX, Surface, Times,
+    Repair, SHAPES_MAX, Source, Surface, Times,
 };
 
 /// Largest number of cells in a profile.
@@ -254,6 +254,40 @@ impl Profile {
                 Ok((number, serde_json::from_str(line).map_err(broken)?))
             });
         Self::gather(parsed)
+    }
+
+    /// Builds the profile of a model on a device that cannot be divided, from microseconds by batch size.
+    ///
+    /// # Errors
+    /// A batch size or time that is not valid.
+    pub fn undivided(
+        model: &str,
+        device: &str,
+        weights_bytes: u64,
+        times: impl IntoIterator<Item = (u32, f64)>,
+    ) -> Result<Self, ProfileError> {
+        let fault = |(field, problem): Fault| ProfileError { line: None, field: field.to_owned(), problem };
+        let mut draft = Draft::new(Header {
+            version: 1,
+            model: model.to_owned(),
+            model_sha256: None,
+            device: device.to_owned(),
+            engine: String::new(),
+            source: Source::Synthesised,
+            note: String::new(),
+            shapes: Vec::new(),
+            units_total: 1,
+            weights_bytes: Some(weights_bytes),
+            load_us_per_row: 0.0,
+        })
+        .map_err(fault)?;
+        for (batch, time) in times {
+            let (p50_us, p95_us, p99_us) = (time, time, time);
+            let cell =
+                Cell { batch, units: 1, p50_us, p95_us, p99_us, count: 1, left_out: None, doubt: None };
+            draft.add(Line::Cell(cell)).map_err(fault)?;
+        }
+        draft.done().map_err(fault)
     }
 
     /// Builds profiles from lines without a file.

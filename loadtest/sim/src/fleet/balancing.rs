@@ -184,14 +184,6 @@ impl Balancer {
         }
     }
 
-    /// The picker that a request should go to, if not to this one.
-    pub(super) fn owner(&self, model: &str) -> Option<u32> {
-        match self {
-            Self::Tessera(late) => late.picker.owner(model),
-            Self::Other(_) => None,
-        }
-    }
-
     /// A request that went to a node ended.
     pub(super) fn ended(&mut self, now: u64, node: u32, key: u64) {
         match self {

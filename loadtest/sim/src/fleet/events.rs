@@ -49,8 +49,6 @@ pub(super) enum What {
     },
     /// A gateway asks another picker, because the first did not answer.
     AskedAgain(Request),
-    /// A picker asks another one, which owns the model.
-    AskedOwner(u32, Request),
     /// The timer of a picker.
     Picker(u32),
 }
@@ -68,8 +66,7 @@ impl What {
             Self::Reach(_) => 6,
             Self::Answered { .. } => 7,
             Self::AskedAgain(_) => 8,
-            Self::AskedOwner(..) => 9,
-            Self::Picker(_) => 10,
+            Self::Picker(_) => 9,
         }
     }
 }

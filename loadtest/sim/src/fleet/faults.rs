@@ -1,5 +1,6 @@
 //! Faults of a fleet, and what the leader does about them.
 
+use invariant::expected;
 use workload::{FleetFault, FleetPart};
 
 use super::events::What;
@@ -53,16 +54,19 @@ impl FleetSimulation {
                     (std::mem::take(&mut picker.waiting), std::mem::take(&mut picker.answers))
                 });
                 let (waiting, answers) = waiting.unwrap_or_default();
-                for (node, update) in waiting {
-                    self.seen(number, node, &update);
-                }
+                // Requests that gateways gave to others end first, so that it sends none of them.
                 for (node, key) in answers {
                     self.answered(number, node, key);
+                }
+                for (node, update) in waiting {
+                    self.seen(number, node, &update);
                 }
                 self.tick_picker(number);
             }
             FleetPart::Node(number) => {
-                let Some(node) = self.nodes.get_mut(number as usize) else { return };
+                let Some(node) = expected!(self.nodes.get_mut(number as usize), "sim.unknown_node") else {
+                    return;
+                };
                 node.up = true;
                 // It starts with the last plan that it got.
                 let plan = self.node_names.get(number as usize).and_then(|name| self.in_force.get(name));

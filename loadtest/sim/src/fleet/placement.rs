@@ -7,7 +7,7 @@ use fleet_core::node_plan::NodePlan;
 use fleet_core::planner::{FleetNode, FleetPlan, Inputs, Sharing, plan};
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{Device, DeviceType};
-use gpulet_core::profile::{Cell, Header, Line, Profile, Source};
+use gpulet_core::profile::Profile;
 use workload::{Fleet, Workload};
 
 /// Name of the device type of every lane.
@@ -26,14 +26,7 @@ pub(super) struct Placement {
 impl Placement {
     pub(super) fn new(workload: &Workload, fleet: &Fleet, names: &[String]) -> Result<Self, String> {
         let lanes = workload.lanes.count / fleet.nodes;
-        let lane = Arc::new(DeviceType {
-            name: LANE.to_owned(),
-            units: 1,
-            sizes: vec![1],
-            gpulets_max: 1,
-            base_bytes: 0,
-            gpulet_bytes: 0,
-        });
+        let lane = Arc::new(DeviceType::undivided(LANE));
         let device = |number: u32| Device {
             name: format!("lane-{number}").into(),
             device_type: Arc::clone(&lane),
@@ -62,38 +55,11 @@ impl Placement {
                 batch_max: profile.max_batch(),
             })
         });
-        let lines = workload.models.iter().flat_map(|model| {
-            let header = Line::Profile(Header {
-                version: 1,
-                model: model.name.clone(),
-                model_sha256: None,
-                device: LANE.to_owned(),
-                engine: String::new(),
-                source: Source::Synthesised,
-                note: String::new(),
-                shapes: Vec::new(),
-                units_total: 1,
-                weights_bytes: Some(1),
-                load_us_per_row: 0.0,
-            });
-            let profile = model.profile.as_ref();
-            let cells = profile.into_iter().flat_map(|profile| {
-                workload::sizes(profile.max_batch()).map(|batch| {
-                    let time = profile.time(batch) as f64 / 1e3;
-                    let (p50_us, p95_us, p99_us) = (time, time, time);
-                    Line::Cell(Cell {
-                        batch,
-                        units: 1,
-                        p50_us,
-                        p95_us,
-                        p99_us,
-                        count: 1,
-                        left_out: None,
-                        doubt: None,
-                    })
-                })
-            });
-            std::iter::once(header).chain(cells)
+        let profiles = workload.models.iter().map(|model| {
+            let profile = model.profiled().map_err(|error| error.to_string())?;
+            let times = workload::sizes(profile.max_batch());
+            let times = times.map(|batch| (batch, profile.time(batch) as f64 / 1e3));
+            Profile::undivided(&model.name, LANE, 1, times).map_err(|error| error.to_string())
         });
         Ok(Self {
             nodes: nodes.collect(),
@@ -102,7 +68,7 @@ impl Placement {
                 .zip(&workload.models)
                 .map(|(number, model)| (model.name.clone(), number))
                 .collect(),
-            profiles: Profile::of_lines(lines).map_err(|error| error.to_string())?,
+            profiles: profiles.collect::<Result<_, String>>()?,
             interference: Interference::NoInterference(NoInterference),
         })
     }

@@ -1,5 +1,6 @@
 //! The way of a request: gateway, picker, node and back.
 
+use invariant::expected;
 use router_core::{Nanos, Outcome};
 use workload::Offered;
 
@@ -35,30 +36,13 @@ impl FleetSimulation {
             return self.refused(&request, "no_picker");
         };
         self.next_picker = number;
+        let picker = expected!(self.pickers.get_mut(number as usize), "sim.unknown_picker");
         let model = self.workload.models.get(request.model as usize);
-        let (Some(picker), Some(model)) = (self.pickers.get(number as usize), model) else { return };
+        let Some((picker, model)) = picker.zip(expected!(model, "sim.unknown_model")) else { return };
         if !picker.is_up {
             return self.events.push(self.now + PICKER_TIMEOUT, What::AskedAgain(request));
         }
-        // One picker asks the one that owns the model, unless that is believed to be away.
-        let owner = picker.balancer.owner(&model.name).filter(|owner| *owner != number && is_believed(owner));
-        match owner {
-            Some(owner) => self.events.push(self.now + self.fleet.network, What::AskedOwner(owner, request)),
-            None => self.pick(number, request),
-        }
-    }
-
-    /// A picker chooses nodes for a request.
-    pub(super) fn pick(&mut self, number: u32, request: Request) {
         let key = self.next_key;
-        let (Some(picker), Some(model)) =
-            (self.pickers.get_mut(number as usize), self.workload.models.get(request.model as usize))
-        else {
-            return;
-        };
-        if !picker.is_up {
-            return self.events.push(self.now + PICKER_TIMEOUT, What::AskedAgain(request));
-        }
         self.next_key += 1;
         self.held.insert(key, (request, number));
         let deadline = request.deadline.map(|deadline| deadline.0);
@@ -69,7 +53,9 @@ impl FleetSimulation {
 
     /// Carries out what a picker decided, and sets its timer.
     pub(super) fn decided(&mut self, number: u32) {
-        let Some(picker) = self.pickers.get_mut(number as usize) else { return };
+        let Some(picker) = expected!(self.pickers.get_mut(number as usize), "sim.unknown_picker") else {
+            return;
+        };
         let decisions = picker.balancer.decisions();
         let wake = picker.balancer.next_wake().map_or(u64::MAX, |at| at.max(self.now));
         if wake < picker.wake {
@@ -152,7 +138,7 @@ impl FleetSimulation {
 
     /// Takes the requests that ended on a node, and schedules its next event.
     pub(super) fn settle(&mut self, number: u32) {
-        let Some(node) = self.nodes.get_mut(number as usize) else { return };
+        let Some(node) = expected!(self.nodes.get_mut(number as usize), "sim.unknown_node") else { return };
         let ended = std::mem::take(&mut node.ended);
         let next = node.next();
         if next < node.scheduled {

@@ -3,7 +3,6 @@
 use serde::Serialize;
 
 use super::admission::{least_time, row_time_of};
-use crate::batch::DropMode;
 use crate::{ModelId, Nanos, Router};
 
 /// What a request of one row of this model would meet.
@@ -27,8 +26,6 @@ pub struct ModelBacklog {
     pub queued: u64,
     /// Largest batch in rows.
     pub max_batch: u32,
-    /// Whether requests that cannot meet their deadline are refused early.
-    pub refuses_early: bool,
 }
 
 impl Router {
@@ -59,7 +56,6 @@ impl Router {
                     single_time: least_time(model, pool, 1, row_bytes),
                     queued,
                     max_batch: model.max_batch,
-                    refuses_early: model.policy.drop_mode() != DropMode::Lazy,
                 })
             })
             .collect();

@@ -15,7 +15,7 @@ use fleet_core::node_plan::NodePlan;
 use fleet_core::planner::{FleetNode, FleetPlan, Inputs, Sharing, plan};
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{Device, DeviceType, Workload};
-use gpulet_core::profile::{Cell, Header, Line, Profile, Source};
+use gpulet_core::profile::Profile;
 
 const DEVICES_PER_NODE: usize = 8;
 const MODELS_PER_NODE: u32 = 64;
@@ -30,14 +30,7 @@ struct Fleet {
 fn fleet(models: usize, devices: usize) -> Fleet {
     let spread = |at: usize, prime: usize| (at.wrapping_mul(prime) % 10_007) as f64 / 10_007.0;
     let single_us = |at: usize| 300.0 * 100.0_f64.powf(spread(at, 7_919));
-    let lane = Arc::new(DeviceType {
-        name: "lane".to_owned(),
-        units: 1,
-        sizes: vec![1],
-        gpulets_max: 1,
-        base_bytes: 0,
-        gpulet_bytes: 0,
-    });
+    let lane = Arc::new(DeviceType::undivided("lane"));
     let device = |number: usize| Device {
         name: format!("lane-{number}").into(),
         device_type: Arc::clone(&lane),
@@ -65,44 +58,15 @@ fn fleet(models: usize, devices: usize) -> Fleet {
         replicas_min: 1,
         batch_max: 16,
     };
-    let lines = (0..models).flat_map(|at| {
-        let header = Line::Profile(Header {
-            version: 1,
-            model: name(at),
-            model_sha256: None,
-            device: "lane".to_owned(),
-            engine: String::new(),
-            source: Source::Synthesised,
-            note: String::new(),
-            shapes: Vec::new(),
-            units_total: 1,
-            weights_bytes: Some(100 << 20),
-            load_us_per_row: 0.0,
-        });
-        let cells = [1_u32, 2, 4, 8, 16].map(|batch| {
-            let time = single_us(at) * (1.0 + 0.25 * f64::from(batch - 1));
-            let (p50_us, p95_us, p99_us) = (time, time, time);
-            Line::Cell(Cell {
-                batch,
-                units: 1,
-                p50_us,
-                p95_us,
-                p99_us,
-                count: 1,
-                left_out: None,
-                doubt: None,
-            })
-        });
-        std::iter::once(header).chain(cells)
-    });
-    let lines: Vec<Line> = lines.collect();
+    let profile = |at: usize| {
+        let time = |batch: u32| single_us(at) * (1.0 + 0.25 * f64::from(batch - 1));
+        Profile::undivided(&name(at), "lane", 100 << 20, [1, 2, 4, 8, 16].map(|batch| (batch, time(batch))))
+            .unwrap()
+    };
     Fleet {
         nodes: (0..devices / DEVICES_PER_NODE).map(node).collect(),
         models: (0..models).map(model).collect(),
-        profiles: lines
-            .chunks(6 * 512)
-            .flat_map(|part| Profile::of_lines(part.iter().cloned()).unwrap())
-            .collect(),
+        profiles: (0..models).map(profile).collect(),
     }
 }
 

@@ -3,9 +3,6 @@
 use gpulet_core::plan::Gpulet;
 use serde::{Deserialize, Serialize};
 
-/// Models in a plan of a node at most.
-pub const MODELS_MAX: usize = 4_096;
-
 /// Why a node has a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

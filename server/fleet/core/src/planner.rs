@@ -23,7 +23,7 @@ pub use self::inputs::{FleetNode, Inputs, Sharing};
 pub struct FleetPlan {
     /// The plan of each node, by name. Nodes without models have a plan without models.
     pub nodes: BTreeMap<String, NodePlan>,
-    /// What the fleet can serve, relative to the rates; below 1 it is too small.
+    /// What the fleet can serve, relative to the rates; below 1 it is too small. 1 without load.
     pub share: f64,
     /// Devices that serve.
     pub devices_used: usize,
@@ -35,7 +35,7 @@ pub struct FleetPlan {
     pub loads: usize,
 }
 
-/// Why there is no plan.
+/// Why a fleet cannot be planned.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NotPlanned {
     /// The inputs are not valid.

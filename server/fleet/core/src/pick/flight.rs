@@ -104,7 +104,7 @@ impl Flight {
         (lane, batch): (LaneId, BatchId),
         requests: &[RequestId],
         (time, travel): (Duration, Duration),
-    ) -> Option<(NodeNumber, Vec<(u64, RequestId)>)> {
+    ) -> Option<(NodeNumber, Vec<u64>)> {
         let entry = self.lanes.get_mut(&lane)?;
         let ends = if entry.batches.is_empty() { now.saturating_add(travel) } else { entry.ends.max(now) };
         let ends = ends.saturating_add(time);
@@ -120,7 +120,7 @@ impl Flight {
         for request in &requests {
             if let Some(slot) = self.slot_mut(*request) {
                 slot.batch = Some(batch);
-                keys.extend(slot.key.map(|key| (key, *request)));
+                keys.extend(slot.key);
             }
         }
         self.batches.insert(batch, Batch { lane, left, time, ends, is_released: false, requests });

@@ -48,18 +48,15 @@ impl Node {
     }
 }
 
-/// Which picker owns which models, and the lanes of each model. Nodes that serve the same models are a pool, and each pool belongs to one
-/// picker: it alone sends requests there. Spares do not count: they differ from node to node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Division {
-    /// By model: the picker that owns most of its nodes.
-    pub owners: BTreeMap<u32, u32>,
-    /// By model: its lanes on nodes of this picker.
-    pub lanes: BTreeMap<u32, BTreeSet<LaneId>>,
-}
-
-/// Divides the nodes among the pickers. Pickers that know the same nodes divide them in the same way.
-pub(super) fn divide(nodes: &[Node], names: &[String], now: Duration, settings: &Settings) -> Division {
+/// The lanes that a picker uses, by model. Nodes that serve the same models are a pool, and each pool belongs to one picker: it alone forms
+/// batches there. A spare takes requests only while no node of the picker serves its model: used all the time, spares would make the
+/// models late that the node serves. Pickers that know the same nodes divide them in the same way.
+pub(super) fn lanes_by_model(
+    nodes: &[Node],
+    names: &[String],
+    now: Duration,
+    settings: &Settings,
+) -> BTreeMap<u32, BTreeSet<LaneId>> {
     let name = |model: &u32| names.get(*model as usize).map_or("", String::as_str);
     let mut pools: BTreeMap<Vec<&str>, Vec<&Node>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.takes(now, settings)) {
@@ -71,25 +68,22 @@ pub(super) fn divide(nodes: &[Node], names: &[String], now: Duration, settings: 
         serving.sort_unstable();
         pools.entry(serving).or_default().push(node);
     }
-    let mut division = Division::default();
-    let mut votes: BTreeMap<u32, BTreeMap<u32, usize>> = BTreeMap::new();
-    for ((serving, nodes), owner) in pools.into_iter().zip((0..settings.pickers).cycle()) {
-        for node in nodes {
+    let owned = pools.into_values().skip(settings.number as usize).step_by(settings.pickers as usize);
+    let owned: Vec<&Node> = owned.flatten().collect();
+    let lanes_of = |is_planned: bool| {
+        let mut lanes: BTreeMap<u32, BTreeSet<LaneId>> = BTreeMap::new();
+        for node in &owned {
             for (model, pool) in &node.models {
-                let weight = if serving.contains(&name(model)) { 1_000 } else { 1 };
-                *votes.entry(*model).or_default().entry(owner).or_default() += weight;
-                if owner == settings.number {
-                    let lanes = node.pools.get(pool).into_iter().flatten();
-                    division.lanes.entry(*model).or_default().extend(lanes);
+                if node.planned.contains(model) == is_planned {
+                    lanes.entry(*model).or_default().extend(node.pools.get(pool).into_iter().flatten());
                 }
             }
         }
-    }
-    for (model, votes) in votes {
-        let owner = votes.into_iter().max_by_key(|(owner, votes)| (*votes, std::cmp::Reverse(*owner)));
-        division.owners.extend(owner.map(|(owner, _)| (model, owner)));
-    }
-    division
+        lanes
+    };
+    let mut lanes = lanes_of(false);
+    lanes.extend(lanes_of(true));
+    lanes
 }
 
 #[cfg(test)]
@@ -105,9 +99,9 @@ mod tests {
         }
     }
 
-    fn of(nodes: &[Node], settings: &Settings, now: Duration) -> Division {
+    fn of(nodes: &[Node], settings: &Settings, now: Duration) -> BTreeMap<u32, BTreeSet<LaneId>> {
         let names: Vec<String> = (0..4).map(|model| format!("m{model}")).collect();
-        divide(nodes, &names, now, settings)
+        lanes_by_model(nodes, &names, now, settings)
     }
 
     #[test]
@@ -115,17 +109,22 @@ mod tests {
         let mut nodes: Vec<Node> =
             (0..8).map(|number| node(number, if number < 5 { &[0, 1] } else { &[2] })).collect();
         // A spare of another pool does not make a pool of its own.
-        nodes[0].planned = BTreeSet::from([0, 1]);
+        nodes.iter_mut().take(5).for_each(|node| node.planned = BTreeSet::from([0, 1]));
         nodes[0].models.insert(2, 0);
         let lanes = |numbers: std::ops::Range<u32>| numbers.map(LaneId).collect::<BTreeSet<_>>();
         let both = [0, 1].map(|number| {
             let settings = Settings { pickers: 2, number, ..Settings::default() };
             of(&nodes, &settings, Duration::ZERO)
         });
-        assert_eq!(both[0].owners, BTreeMap::from([(0, 0), (1, 0), (2, 1)]));
-        assert_eq!(both[0].owners, both[1].owners);
-        assert_eq!((&both[0].lanes[&0], &both[0].lanes[&2]), (&lanes(0..5), &lanes(0..1)));
-        assert_eq!((both[1].lanes.get(&0), &both[1].lanes[&2]), (None, &lanes(5..8)));
+        assert_eq!((&both[0][&0], &both[0][&1], &both[0][&2]), (&lanes(0..5), &lanes(0..5), &lanes(0..1)));
+        assert_eq!((both[1].get(&0), &both[1][&2]), (None, &lanes(5..8)));
+        // One picker owns all, and leaves the spare alone as long as nodes serve its model.
+        let all = of(&nodes, &Settings::default(), Duration::ZERO);
+        nodes[5..].iter_mut().for_each(|node| node.planned = BTreeSet::from([2]));
+        let planned = of(&nodes, &Settings::default(), Duration::ZERO);
+        assert_eq!((&planned[&2], &planned[&0]), (&lanes(5..8), &all[&0]));
+        nodes[5..].iter_mut().for_each(|node| node.heard = None);
+        assert_eq!(of(&nodes, &Settings::default(), Duration::ZERO)[&2], lanes(0..1), "it takes over");
     }
 
     #[test]
@@ -136,6 +135,6 @@ mod tests {
         let settings = Settings::default();
         nodes[3].heard = Some(settings.stale_after);
         let now = settings.stale_after + Duration::from_millis(1);
-        assert_eq!(of(&nodes, &settings, now).lanes[&0], BTreeSet::from([LaneId(3)]));
+        assert_eq!(of(&nodes, &settings, now)[&0], BTreeSet::from([LaneId(3)]));
     }
 }

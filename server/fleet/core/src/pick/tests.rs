@@ -132,6 +132,31 @@ fn without_views_the_rates_of_the_plan_decide_at_once() {
 }
 
 #[test]
+fn a_node_that_loads_a_model_again_keeps_its_planned_rate() {
+    let mut picker = Picker::new(Settings::default()).unwrap();
+    // The time of a batch is not known yet, so the rates decide.
+    let unmeasured = ModelView { single_time: Duration::ZERO, ..view() };
+    let said = |ready| Update {
+        models: vec![("m".to_owned(), ModelView { ready, ..unmeasured })],
+        ..Update::default()
+    };
+    for (name, rate) in [("a", 10.0), ("b", 30.0)] {
+        let node = picker.node(name).unwrap();
+        picker.planned(node, "m", rate).unwrap();
+        picker.seen(ms(0), node, &said(false)).unwrap();
+    }
+    picker.arrive(ms(1), &request(0, None));
+    assert_eq!(picker.take_effects(), [Effect::Refuse { key: 0, reason: NotPicked::NoNode }], "both said no");
+    (0..2).for_each(|node| picker.seen(ms(2), NodeNumber(node), &said(true)).unwrap());
+    for key in 1..=8 {
+        assert_eq!(picker.arrive(ms(3), &request(key, None)), None);
+    }
+    let effects = picker.take_effects();
+    let to_b = |effect: &&Effect| matches!(effect, Effect::Send { nodes, .. } if nodes[0] == NodeNumber(1));
+    assert_eq!(effects.iter().filter(to_b).count(), 6, "{effects:?}");
+}
+
+#[test]
 fn silent_lost_and_draining_nodes_get_nothing() {
     let mut picker = picker(3);
     let nodes = [0, 1, 2].map(NodeNumber);

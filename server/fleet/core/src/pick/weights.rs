@@ -9,6 +9,14 @@ struct Copy {
     /// Planned rows a second.
     rate: f64,
     credit: f64,
+    /// Whether the node takes requests of the model, if it said so.
+    is_there: Option<bool>,
+}
+
+impl Copy {
+    fn is_candidate(&self) -> bool {
+        self.is_there.unwrap_or(self.rate > 0.0)
+    }
 }
 
 /// The nodes that have one model, or are planned to have it.
@@ -16,26 +24,34 @@ struct Copy {
 pub(super) struct Weights(BTreeMap<NodeNumber, Copy>);
 
 impl Weights {
-    /// A node has the model, with this planned rate if one is known.
-    pub(super) fn set(&mut self, node: NodeNumber, rate: Option<f64>) {
-        let copy = self.0.entry(node).or_default();
-        if let Some(rate) = rate {
-            copy.rate = if rate.is_finite() { rate.max(0.0) } else { 0.0 };
-        }
+    /// The plan sends that many rows a second of the model to a node.
+    pub(super) fn planned(&mut self, node: NodeNumber, rate: f64) {
+        let rate = if rate.is_finite() { rate.max(0.0) } else { 0.0 };
+        self.change(node, |copy| copy.rate = rate);
     }
 
-    pub(super) fn remove(&mut self, node: NodeNumber) {
-        self.0.remove(&node);
+    /// A node said whether it takes requests of the model. What is planned for it stays.
+    pub(super) fn seen(&mut self, node: NodeNumber, is_there: bool) {
+        self.change(node, |copy| copy.is_there = Some(is_there));
+    }
+
+    fn change(&mut self, node: NodeNumber, change: impl FnOnce(&mut Copy)) {
+        let copy = self.0.entry(node).or_default();
+        change(copy);
+        if copy.rate <= 0.0 && copy.is_there != Some(true) {
+            self.0.remove(&node);
+        }
     }
 
     /// The next nodes, best first, each as often as its rate says; without rates, all equally often.
     pub(super) fn next(&mut self, takes: impl Fn(NodeNumber) -> bool, most: usize) -> Vec<NodeNumber> {
-        let planned = self.0.iter().any(|(node, copy)| copy.rate > 0.0 && takes(*node));
+        let takes = |(node, copy): (&NodeNumber, &Copy)| copy.is_candidate() && takes(*node);
+        let planned = self.0.iter().any(|(node, copy)| copy.rate > 0.0 && takes((node, copy)));
         let mut total = 0.0;
         let mut ranked: Vec<(NodeNumber, f64)> = Vec::new();
         for (node, copy) in &mut self.0 {
             let weight = if planned { copy.rate } else { 1.0 };
-            if weight > 0.0 && takes(*node) {
+            if weight > 0.0 && takes((node, copy)) {
                 copy.credit += weight;
                 total += weight;
                 ranked.push((*node, copy.credit));
@@ -60,9 +76,9 @@ mod tests {
     #[test]
     fn nodes_come_as_often_as_their_rates_say() {
         let mut weights = Weights::default();
-        weights.set(NodeNumber(0), Some(30.0));
-        weights.set(NodeNumber(1), Some(10.0));
-        weights.set(NodeNumber(2), None);
+        weights.planned(NodeNumber(0), 30.0);
+        weights.planned(NodeNumber(1), 10.0);
+        weights.seen(NodeNumber(2), true);
         let firsts = firsts(&mut weights, 8);
         assert_eq!(firsts.iter().filter(|node| **node == 0).count(), 6, "{firsts:?}");
         assert_eq!(firsts.iter().filter(|node| **node == 1).count(), 2, "{firsts:?}");
@@ -71,7 +87,7 @@ mod tests {
     #[test]
     fn without_rates_all_come_equally_often_and_lost_ones_never() {
         let mut weights = Weights::default();
-        (0..3).for_each(|node| weights.set(NodeNumber(node), None));
+        (0..3).for_each(|node| weights.seen(NodeNumber(node), true));
         assert_eq!(firsts(&mut weights, 6), [0, 1, 2, 0, 1, 2]);
         let nodes = weights.next(|node| node.0 != 1, 3);
         assert_eq!(nodes.len(), 2);

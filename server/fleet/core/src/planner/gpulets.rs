@@ -2,61 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use gpulet_core::placement::Policy;
+use gpulet_core::placement::{Policy, largest_share};
 use gpulet_core::plan::Plan;
-use gpulet_core::problem::Problem;
 
 use super::inputs::{FleetNode, Inputs, SEPARATOR};
 use super::{FleetPlan, NotPlanned};
 use crate::node_plan::{NodePlan, PlannedModel, Role};
-
-/// Bisection steps in the search for the largest load with a plan.
-const HALVINGS: u32 = 7;
-
-type Planned = (Problem, Plan, f64);
 
 /// Plans for the rates. If the fleet is too small, for the largest share of all of them that it serves.
 pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlanned> {
     let devices = inputs.devices();
     let current = inputs.current();
     let policy = Policy::default();
-    let attempt = |share: f64| -> Result<Planned, NotPlanned> {
+    let attempt = |share: f64| -> Result<Plan, NotPlanned> {
         let problem = inputs.problem(devices.clone(), share)?.without_time_windows();
         let problem = match &current {
             Some(current) => problem.from_current(current.clone()),
             None => problem,
         };
-        match policy.place(&problem) {
-            Ok(plan) => Ok((problem, plan, share)),
-            Err(infeasible) => Err(NotPlanned::Impossible(infeasible.to_string())),
-        }
+        policy.place(&problem).map_err(|infeasible| NotPlanned::Impossible(infeasible.to_string()))
     };
-    let (_, placed, share) = match attempt(1.0) {
-        Err(NotPlanned::Impossible(_)) => largest_share(attempt),
-        result => result,
-    }?;
-    let used = placed.devices().len();
+    let (placed, share) = largest_share(attempt)?;
+    let (used, devices_least) = (placed.devices().len(), inputs.devices_least());
     Ok(FleetPlan {
         nodes: by_node(inputs, &placed, epoch),
         share,
         devices_used: used,
-        devices_wanted: (used as f64 / share.max(1.0 / f64::from(1 << HALVINGS))).ceil() as usize,
-        devices_least: inputs.devices_least(),
+        devices_wanted: if share > 0.0 { used as f64 / share } else { devices_least }.ceil() as usize,
+        devices_least,
         loads: 0,
     })
-}
-
-fn largest_share(attempt: impl Fn(f64) -> Result<Planned, NotPlanned>) -> Result<Planned, NotPlanned> {
-    let mut best = attempt(0.0)?;
-    let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..HALVINGS {
-        let middle = f64::midpoint(low, high);
-        match attempt(middle) {
-            Ok(planned) => (low, best) = (middle, planned),
-            Err(_) => high = middle,
-        }
-    }
-    Ok(best)
 }
 
 /// The plan of each node, with its own names of devices.

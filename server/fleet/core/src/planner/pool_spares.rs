@@ -7,7 +7,7 @@ use super::pools::{Capacity, Member};
 const NEAR: usize = 3;
 
 /// Spares as pairs of node and member. Each node gets, one at a time, the model that suits all it holds and has the most load for each of
-/// its copies. So the lanes of pools with similar slack overlap, and a burst of one finds lanes of the other.
+/// its copies. A spare takes over when no node is left that serves its model.
 pub(super) fn spares(
     members: &[Member],
     pools: &[Vec<usize>],

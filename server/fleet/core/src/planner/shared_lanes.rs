@@ -78,7 +78,7 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
         dealt.iter().flatten().filter_map(|node| nodes.get(*node)).map(|node| node.devices.len()).sum();
     Ok(FleetPlan {
         nodes: plans,
-        share: if needed > 0.0 { lanes / needed } else { f64::from(u8::from(!members.is_empty())) },
+        share: if needed > 0.0 { lanes / needed } else { 1.0 },
         devices_used: used,
         devices_wanted: needed.ceil() as usize,
         devices_least: inputs.devices_least(),

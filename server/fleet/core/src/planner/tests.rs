@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{Device, DeviceType, Workload};
-use gpulet_core::profile::{Cell, Header, Line, Profile, Source};
+use gpulet_core::profile::Profile;
 use proptest::prelude::*;
 
 use super::*;
@@ -11,36 +11,12 @@ use crate::node_plan::Role;
 const NONE: Interference = Interference::NoInterference(NoInterference);
 
 fn profile(name: &str, single_us: f64, row_us: f64) -> Profile {
-    let header = Line::Profile(Header {
-        version: 1,
-        model: name.to_owned(),
-        model_sha256: None,
-        device: "lane".to_owned(),
-        engine: String::new(),
-        source: Source::Synthesised,
-        note: String::new(),
-        shapes: Vec::new(),
-        units_total: 1,
-        weights_bytes: Some(1),
-        load_us_per_row: 0.0,
-    });
-    let cells = [1_u32, 2, 4, 8].map(|batch| {
-        let time = single_us + row_us * f64::from(batch - 1);
-        let (p50_us, p95_us, p99_us) = (time, time, time);
-        Line::Cell(Cell { batch, units: 1, p50_us, p95_us, p99_us, count: 1, left_out: None, doubt: None })
-    });
-    Profile::of_lines(std::iter::once(header).chain(cells)).unwrap().remove(0)
+    let times = [1_u32, 2, 4, 8].map(|batch| (batch, single_us + row_us * f64::from(batch - 1)));
+    Profile::undivided(name, "lane", 1, times).unwrap()
 }
 
 fn nodes(count: usize, models_max: u32) -> Vec<FleetNode> {
-    let lane = Arc::new(DeviceType {
-        name: "lane".to_owned(),
-        units: 1,
-        sizes: vec![1],
-        gpulets_max: 1,
-        base_bytes: 0,
-        gpulet_bytes: 0,
-    });
+    let lane = Arc::new(DeviceType::undivided("lane"));
     let device = |number: usize| Device {
         name: format!("lane-{number}").into(),
         device_type: Arc::clone(&lane),
