@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import json
+import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import yaml
 from chart import NAMESPACE, SETS, one, render
+from fixtures.envoy import SOURCE, Envoy
 from fixtures.tessera import Tessera
 from fixtures.wait import until
 from picker import Picker
 from programs import ROOT, run
 
-SOURCE = ROOT / "deploy/gateway/envoy.yaml"
-ENVOY = Path(sys.executable).with_name("envoy")
 SAMPLE = (ROOT / "models/bundled/digits/sample.json").read_bytes()
 INFER = "/v2/models/digits/infer"
 NOWHERE = "127.0.0.1:1"
@@ -40,7 +36,7 @@ def targets(config: dict[str, Any]) -> dict[str, tuple[str, int]]:
 
 
 def test_envoy_accepts_the_file_and_its_names_are_those_of_the_chart() -> None:
-    run(ENVOY, "--mode", "validate", "--log-level", "error", "-c", SOURCE)
+    run(os.environ["ENVOY"], "--mode", "validate", "--log-level", "error", "-c", SOURCE)
     objects = render(SETS["fleet"])
     expected = {"picker": "pickers", "servers_http": "nodes", "servers_grpc": "nodes"}
     for cluster, (host, port) in targets(yaml.safe_load(SOURCE.read_text())).items():
@@ -50,78 +46,16 @@ def test_envoy_accepts_the_file_and_its_names_are_those_of_the_chart() -> None:
         assert port in [entry["port"] for entry in service["spec"]["ports"]]
 
 
-class Envoy:
-    """An Envoy with that file, with addresses of this machine instead of names and ports of a cluster."""
-
-    def __init__(self, folder: Path, servers: list[Tessera], picker: str) -> None:
-        config = yaml.safe_load(SOURCE.read_text())
-        addresses = {
-            "picker": [picker],
-            "servers_http": [server.http_address for server in servers],
-            "servers_grpc": [server.grpc_address for server in servers],
-        }
-        for cluster in config["static_resources"]["clusters"]:
-            endpoints = []
-            for address in addresses[cluster["name"]]:
-                host, _, port = address.rpartition(":")
-                socket = {"address": host, "port_value": int(port)}
-                endpoints.append({"endpoint": {"address": {"socket_address": socket}}})
-            cluster["load_assignment"]["endpoints"] = [{"lb_endpoints": endpoints}]
-        any_port = {"socket_address": {"address": "127.0.0.1", "port_value": 0}}
-        config["admin"]["address"] = copy.deepcopy(any_port)
-        config["static_resources"]["listeners"][0]["address"] = any_port
-        file, announced = folder / "envoy.yaml", folder / "admin"
-        file.write_text(yaml.safe_dump(config))
-        command = [ENVOY, "-c", file, "--log-level", "warn", "--concurrency", "1", "--use-dynamic-base-id"]
-        self._log = folder / "envoy.log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen([*command, "--admin-address-path", announced], stderr=log, stdout=log)
-        try:
-            until(lambda: announced.is_file() and announced.read_text(), lambda: f"Envoy listens: {self._log.read_text()}")
-            self._admin = f"http://{announced.read_text()}"
-            until(self._listening, lambda: f"Envoy is ready: {self._log.read_text()}")
-            until(self._all_healthy, lambda: f"Envoy finds the servers healthy: {self.admin('/clusters')}")
-        except BaseException:
-            self.stop()
-            raise
-
-    def admin(self, path: str) -> str:
-        """A page of Envoy."""
-        with urllib.request.urlopen(self._admin + path, timeout=5) as answer:
-            return answer.read().decode()
-
-    def _listening(self) -> bool:
-        listeners = json.loads(self.admin("/listeners?format=json")).get("listener_statuses")
-        if not listeners:
-            return False
-        address = listeners[0]["local_address"]["socket_address"]
-        self.address = f"{address['address']}:{address['port_value']}"
-        return True
-
-    def _all_healthy(self) -> bool:
-        flags = [line for line in self.admin("/clusters").splitlines() if "::health_flags::" in line]
-        return bool(flags) and all(line.endswith("::healthy") for line in flags)
-
-    def answered(self, server: str) -> int:
-        """Requests that Envoy sent to a server and that it answered, health checks aside."""
-        lines = [line for line in self.admin("/clusters").splitlines() if f"::{server}::rq_success::" in line]
-        return sum(int(line.rpartition("::")[2]) for line in lines)
+class Gateway(Envoy):
+    """Envoy with that file, asked for the bundled model."""
 
     def infer(self, **headers: str) -> int:
-        """The status of a request to the bundled model; its answer must be right."""
+        """The status of a request; its answer must be right."""
         request = urllib.request.Request(f"http://{self.address}{INFER}", SAMPLE, headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             outputs = {output["name"]: output["data"] for output in json.load(answer)["outputs"]}
             assert outputs["digit"] == [7]
             return answer.status
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(10)
 
 
 @pytest.fixture(scope="module")
@@ -140,13 +74,12 @@ def picker() -> Iterator[Picker]:
 
 
 @pytest.fixture
-def envoy(tmp_path: Path, servers: list[Tessera], picker: Picker) -> Iterator[Envoy]:
-    started = Envoy(tmp_path, servers, f"127.0.0.1:{picker.port}")
-    yield started
-    started.stop()
+def envoy(servers: list[Tessera], picker: Picker) -> Iterator[Gateway]:
+    with Gateway(servers, [f"127.0.0.1:{picker.port}"]) as started:
+        yield started
 
 
-def test_requests_go_where_the_picker_says(envoy: Envoy, picker: Picker, servers: list[Tessera]) -> None:
+def test_requests_go_where_the_picker_says(envoy: Gateway, picker: Picker, servers: list[Tessera]) -> None:
     for index in (0, 1):
         chosen = servers[index].http_address
         picker.name(chosen)
@@ -164,24 +97,21 @@ def test_requests_go_where_the_picker_says(envoy: Envoy, picker: Picker, servers
     until(lambda: picker.responses == 25, "the picker learns of the end of each request")
 
 
-def test_a_picker_can_set_no_other_header(envoy: Envoy, picker: Picker) -> None:
+def test_a_picker_can_set_no_other_header(envoy: Gateway, picker: Picker) -> None:
     picker.headers = {b":path": b"/v2/models/other/infer", b"host": b"elsewhere"}
     assert envoy.infer() == 200
 
 
-def test_without_a_picker_every_request_is_answered(tmp_path: Path, servers: list[Tessera]) -> None:
-    envoy = Envoy(tmp_path, servers, NOWHERE)
-    try:
+def test_without_a_picker_every_request_is_answered(servers: list[Tessera]) -> None:
+    with Gateway(servers, [NOWHERE]) as envoy:
         # What a client names does not count here either.
         named = {"x-gateway-destination-endpoint": servers[0].http_address}
         assert all(envoy.infer(**named) == 200 for _ in range(20))
         counts = [envoy.answered(server.http_address) for server in servers]
         assert sum(counts) == 20 and min(counts) > 0, counts
-    finally:
-        envoy.stop()
 
 
-def test_grpc_reaches_the_servers(envoy: Envoy, picker: Picker, servers: list[Tessera]) -> None:
+def test_grpc_reaches_the_servers(envoy: Gateway, picker: Picker, servers: list[Tessera]) -> None:
     chosen = servers[1].grpc_address
     picker.name(chosen)
     with grpc.insecure_channel(envoy.address) as channel:
@@ -191,17 +121,14 @@ def test_grpc_reaches_the_servers(envoy: Envoy, picker: Picker, servers: list[Te
     assert envoy.answered(chosen) == 1
 
 
-def test_a_server_that_stops_loses_no_request(tmp_path: Path, picker: Picker, servers: list[Tessera]) -> None:
+def test_a_server_that_stops_loses_no_request(picker: Picker, servers: list[Tessera]) -> None:
     """The picker goes on naming the server that stops first: its refusals and its closed port lead to the second one."""
     with Tessera(ROOT / "models/bundled") as leaving:
         leaving.wait_ready()
-        envoy = Envoy(tmp_path, [leaving, servers[0]], f"127.0.0.1:{picker.port}")
-        try:
+        with Gateway([leaving, servers[0]], [f"127.0.0.1:{picker.port}"]) as envoy:
             picker.name(leaving.http_address, servers[0].http_address)
             assert envoy.infer() == 200 and envoy.answered(leaving.http_address) == 1
             leaving.process.send_signal(signal.SIGTERM)
             assert all(envoy.infer() == 200 for _ in range(50))
             leaving.process.wait(30)
             assert all(envoy.infer() == 200 for _ in range(50))
-        finally:
-            envoy.stop()

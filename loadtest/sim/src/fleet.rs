@@ -42,7 +42,7 @@ const PICKER_TIMEOUT: u64 = 100_000_000;
 const TRIES: usize = 3;
 
 /// Batching policy of nodes behind pickers that form the batches: it runs what it gets.
-const BEHIND_PICKER: &str = "triton";
+pub const BEHIND_PICKER: &str = "triton";
 
 struct PickerState {
     balancer: Balancer,

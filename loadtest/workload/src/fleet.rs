@@ -170,3 +170,63 @@ fn read_faults(
     faults.sort_by_key(|fault| fault.at);
     Ok(faults)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Workload;
+
+    const SOUND: &str = r#"
+        name = "w"
+        duration = "1s"
+        [lanes]
+        count = 8
+        [fleet]
+        nodes = 4
+        faults = [{ at = "2s", node = 3 }, { at = "1s", until = "3s", picker = 0 }, { at = "4s", leader = true }]
+        [models.m]
+        slo = "25ms"
+        rate = 10.0
+        profile = { alpha = "1ms", beta = "5ms", max_batch = 8 }
+    "#;
+
+    fn read(text: &str) -> Result<Workload, WorkloadError> {
+        Workload::parse(text, &mut |name| Err(format!("no file {name}")))
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_readme_and_faults_are_in_order() {
+        let fleet = read(SOUND).unwrap().fleet.unwrap();
+        assert_eq!((fleet.nodes, fleet.pickers, fleet.zones, fleet.models_per_node), (4, 1, 1, 16));
+        let millis = [fleet.signals, fleet.load, fleet.notice].map(|span| span / MILLISECOND);
+        assert_eq!((millis, fleet.network), ([100, 2_000, 1_000], 200_000));
+        let parts: Vec<FleetPart> = fleet.faults.iter().map(|fault| fault.part).collect();
+        assert_eq!(parts, [FleetPart::Picker(0), FleetPart::Node(3), FleetPart::Leader]);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_what_would_be_right() {
+        for (from, to, said) in [
+            ("nodes = 4", "nodes = 3", "fleet.nodes: expected a divisor of `lanes.count`, which is 8, got 3"),
+            ("nodes = 4", "nodes = 0", "fleet.nodes: expected 1 to 10000, got 0"),
+            ("nodes = 4", "nodes = 4\npickers = 65", "fleet.pickers: expected 1 to 64, got 65"),
+            ("nodes = 4", "nodes = 4\nzones = 5", "fleet.zones: expected 1 to 4, got 5"),
+            ("nodes = 4", "nodes = 4\nsignals = \"0.1ms\"", "fleet.signals: expected 1ms to 10s, got 100us"),
+            ("node = 3", "node = 4", "fleet.faults.0.node: expected 0 to 3, got 4"),
+            ("node = 3", "node = 3, picker = 0", "fleet.faults.0: expected one of `node = NUMBER`"),
+            (
+                "until = \"3s\"",
+                "until = \"1s\"",
+                "fleet.faults.1.until: expected more than `at`, which is 1s, got 1s",
+            ),
+            (
+                "count = 8",
+                "count = 8\nfailures = [{ lane = 1, from = \"0s\" }]",
+                "lanes.failures: lanes of a fleet fail with",
+            ),
+        ] {
+            let error = read(&SOUND.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(said), "{to}: {error}");
+        }
+    }
+}

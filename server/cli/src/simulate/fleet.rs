@@ -4,12 +4,11 @@ use std::process::ExitCode;
 
 use node::output;
 use serde::Serialize;
-use sim::fleet::{Balancing, FleetReport, FleetSimulation};
+use sim::fleet::{BEHIND_PICKER, Balancing, FleetReport, FleetSimulation};
 use sim::{Report, Setup, SimError, Simulation};
 use workload::Workload;
 
 use super::arguments::{SimulateArgs, threads};
-use super::candidate;
 use super::reading::WorkloadFile;
 
 /// The fleet, with each method of spreading requests, and the same lanes in one machine.
@@ -61,18 +60,12 @@ pub fn run(arguments: &SimulateArgs, file: &WorkloadFile, workload: &Workload) -
         (arguments.report.is_some(), "--report"),
         (arguments.check, "--check"),
         (arguments.seeds > 1, "--seeds"),
-        (arguments.policy.len() > 1, "--policy twice"),
+        (!arguments.policy.is_empty(), "--policy"),
     ] {
         anyhow::ensure!(!is_given, "{flag}: not available for a workload with [fleet]: leave it out");
     }
-    let setup = match arguments.policy.first() {
-        Some(text) => {
-            candidate::parse(text, 0).map_err(|problem| anyhow::anyhow!("--policy: {problem}"))?.setup
-        }
-        None => Setup::default(),
-    };
     let methods = if arguments.compare { Balancing::ALL.to_vec() } else { vec![Balancing::Tessera] };
-    let comparison = compare(file, workload, &setup, (&methods, threads(arguments.threads)))?;
+    let comparison = compare(file, workload, &methods, threads(arguments.threads))?;
     if arguments.json {
         output::line(&serde_json::to_string(&comparison)?);
     } else {
@@ -89,14 +82,15 @@ enum Ran {
 fn compare(
     file: &WorkloadFile,
     workload: &Workload,
-    setup: &Setup,
-    (methods, threads): (&[Balancing], usize),
+    methods: &[Balancing],
+    threads: usize,
 ) -> Result<Comparison, SimError> {
+    let setup = Setup::default();
     let jobs: Vec<Option<Balancing>> =
         std::iter::once(None).chain(methods.iter().copied().map(Some)).collect();
     let ran = sim::abreast(threads, &jobs, |job| match job {
-        None => Ok(Ran::One((&Simulation::new(workload, setup)?.run(&mut |_| {})?).into())),
-        Some(method) => Ok(Ran::Fleet(FleetSimulation::new(workload, setup, *method)?.run()?)),
+        None => Ok(Ran::One((&Simulation::new(workload, &setup)?.run(&mut |_| {})?).into())),
+        Some(method) => Ok(Ran::Fleet(FleetSimulation::new(workload, &setup, *method)?.run()?)),
     })?;
     let mut comparison = Comparison {
         workload: file.workload.name.clone(),
@@ -167,8 +161,11 @@ fn text(comparison: &Comparison) -> String {
     );
     if let Some(first) = fleet.first() {
         text += &format!(
-            "\nThe plan can serve {:.2} times the rates and wants {} devices.\n",
-            first.planned_share, first.devices_wanted
+            "\nThe plan can serve {:.2} times the rates and wants {} devices. All methods have the same plan. Behind `tessera`, nodes run what they \
+             get (policy `{BEHIND_PICKER}`); elsewhere the policy is `{}`.\n",
+            first.planned_share,
+            first.devices_wanted,
+            super::DEFAULT_POLICY
         );
     }
     for report in fleet {

@@ -348,6 +348,7 @@ fn a_fleet_is_compared_with_one_machine_and_flags_without_use_are_refused() {
     for (flags, said) in [
         (&["--find-capacity"][..], "--find-capacity: not available for a workload with [fleet]"),
         (&["--seeds", "3"], "--seeds: not available"),
+        (&["--policy", "symphony"], "--policy: not available"),
     ] {
         let error = run(flags).unwrap_err().to_string();
         assert!(error.starts_with(said), "{error}");

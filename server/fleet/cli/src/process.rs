@@ -1,5 +1,6 @@
 //! What the long-running commands share: logs, signals, metrics and the API server.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -101,7 +102,7 @@ pub fn identity() -> String {
     format!("{}-{}-{:x}", name.nodename().to_string_lossy(), std::process::id(), since.as_nanos())
 }
 
-/// Answers `GET /metrics`, `GET /healthz` and `GET /health/live`, and `GET /health/ready` as `is_ready` says. Returns the address.
+/// Answers `GET /metrics`, `GET /health/live`, and `GET /health/ready` as `is_ready` says. Returns the address.
 ///
 /// # Errors
 /// The address cannot be used.
@@ -117,11 +118,10 @@ pub async fn serve_metrics(
     process.describe();
     let listener = TcpListener::bind(address).await.with_context(|| format!("--metrics {address}"))?;
     let address = listener.local_addr()?;
-    tracing::info!(%address, "answers /metrics and /healthz");
+    tracing::info!(%address, "answers /metrics and /health");
     tokio::spawn(upkeep(handle.clone(), process));
     let router = Router::new()
         .route("/metrics", get(move || std::future::ready(handle.render())))
-        .route("/healthz", get(|| std::future::ready("ok\n")))
         .route("/health/live", get(|| std::future::ready("ok\n")))
         .route("/health/ready", get(move || std::future::ready(readiness(&is_ready))));
     tokio::spawn(async move {
@@ -147,6 +147,13 @@ async fn upkeep(handle: PrometheusHandle, process: metrics_process::Collector) {
     loop {
         ticks.tick().await;
         process.collect();
+        let mut violations: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for violation in invariant::violations() {
+            *violations.entry(violation.id).or_default() += violation.count;
+        }
+        for (id, count) in violations {
+            metrics::counter!("tessera_invariant_violations_total", "id" => id).absolute(count);
+        }
         handle.run_upkeep();
     }
 }

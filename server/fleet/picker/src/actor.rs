@@ -28,7 +28,7 @@ const OPEN_MAX: usize = 65_536;
 pub enum NodeEvent {
     /// It is part of the fleet, with these addresses.
     Added(Arc<Endpoint>),
-    /// It is no longer part of the fleet.
+    /// It was removed from the fleet.
     Removed(String),
     /// It said something.
     Seen(Arc<Endpoint>, Update),

@@ -94,7 +94,7 @@ struct Open {
 
 #[derive(Debug)]
 struct Known {
-    /// `None`: it is no longer part of the fleet.
+    /// `None`: it was removed from the fleet.
     endpoint: Option<Arc<Endpoint>>,
     link: Link,
 }
@@ -173,7 +173,7 @@ impl Chooser {
         Some(number)
     }
 
-    /// A node is no longer part of the fleet.
+    /// A node was removed from the fleet.
     pub fn removed(&mut self, now: Duration, node: NodeNumber) {
         self.lost(now, node);
         if let Some(known) = self.nodes.get_mut(node.0 as usize) {

@@ -44,7 +44,7 @@ pub async fn run(mut members: watch::Receiver<Members>, picker: Handle, key: Key
         followed.retain(|name, (endpoint, _)| {
             let stays = wanted.get(name.as_str()).is_some_and(|wanted| *wanted == endpoint);
             if !stays {
-                tracing::info!(node = name, "the node is no longer there, or has other addresses");
+                tracing::info!(node = name, "the node was removed, or its addresses changed");
                 picker.node(NodeEvent::Removed(name.clone()));
             }
             stays

@@ -312,12 +312,16 @@ impl Reconciler {
     }
 
     fn loaded(&mut self, now: Duration, done: Result<(), NodeError>) {
-        let Some(Action::Load(model)) = self.running.take() else { return };
+        let Some(Action::Load(model)) = self.running.take() else {
+            return invariant::violated!("agent.reply_to_no_load");
+        };
         self.finished(now, model, done, "LoadFailed", Some(ModelState::Ready));
     }
 
     fn unloaded(&mut self, now: Duration, done: Result<(), NodeError>) {
-        let Some(Action::Unload(model)) = self.running.take() else { return };
+        let Some(Action::Unload(model)) = self.running.take() else {
+            return invariant::violated!("agent.reply_to_no_unload");
+        };
         self.finished(now, model, done, UNLOAD_FAILED, None);
     }
 
