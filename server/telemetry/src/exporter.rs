@@ -19,9 +19,6 @@ use crate::settings::Settings;
 use crate::statistics::Statistics;
 use crate::traces::{Recorder, Traces};
 
-/// How long a message of spans or log records is tried at most.
-const RETRY_FOR: Duration = Duration::from_secs(60);
-
 /// What is exported, apart from requests.
 pub struct Sources {
     /// Source of the ids of spans. The server uses it for the contexts of requests, too.
@@ -100,11 +97,11 @@ impl Exporter {
             let sampler = Sampler::new(settings.sample, settings.limit);
             recorder = Some(Recorder::new(sampler, sender, Arc::clone(&statistics)));
             let traces = Traces::new(resource.clone(), Arc::clone(&ids));
-            tasks.push(Task::of_signal(traces, queue, settings.delay, |hurry| delivery(hurry, RETRY_FOR)));
+            tasks.push(Task::of_signal(traces, queue, settings.delay, |hurry| delivery(hurry, settings.retry_for)));
         }
         if let Some(LogRecords { queue, .. }) = logs.filter(|_| settings.logs) {
             let logs = Logs { resource: resource.clone() };
-            tasks.push(Task::of_signal(logs, queue, settings.delay, |hurry| delivery(hurry, RETRY_FOR)));
+            tasks.push(Task::of_signal(logs, queue, settings.delay, |hurry| delivery(hurry, settings.retry_for)));
         }
         if let Some(render) = metrics.filter(|_| settings.metrics) {
             let (flushes, flush_queue) = mpsc::channel(1);

@@ -72,6 +72,8 @@ pub struct Settings {
     pub period: Duration,
     /// How long one attempt to send may take.
     pub timeout: Duration,
+    /// How long a message of spans or log records is tried at most.
+    pub retry_for: Duration,
     /// Headers of every export, for example with a token.
     pub headers: Headers,
 }
@@ -91,6 +93,7 @@ impl Default for Settings {
             delay: Duration::from_secs(1),
             period: Duration::from_secs(15),
             timeout: Duration::from_secs(10),
+            retry_for: Duration::from_secs(60),
             headers: Headers::default(),
         }
     }

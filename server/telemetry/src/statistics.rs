@@ -146,8 +146,8 @@ mod tests {
         assert_eq!(Cause::ALL.map(|cause| statistics.limited(cause)), [0, 0, 1, 0, 0, 0]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn errors_are_logged_once_a_minute() {
+    #[test]
+    fn errors_are_logged_once_a_minute() {
         let statistics = SignalStatistics::default();
         let start = Instant::now();
         assert!(statistics.failed("one", start));

@@ -221,8 +221,7 @@ fn overfill(exporter: &Exporter, ids: &IdSource) {
     assert_eq!(traces.dropped_for(Dropped::QueueFull), 30, "10 requests of 3 spans");
 }
 
-// With a paused clock, the pauses of a minute of attempts take no time.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn without_a_collector_spans_are_dropped_and_counted() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
@@ -230,21 +229,26 @@ async fn without_a_collector_spans_are_dropped_and_counted() {
     for protocol in BOTH {
         let ids = ids();
         let queue = NonZeroUsize::new(10).unwrap();
-        let settings = Settings { queue, ..settings(format!("http://{address}"), protocol) };
+        let settings = Settings {
+            queue,
+            timeout: Duration::from_millis(100),
+            retry_for: Duration::from_secs(2),
+            ..settings(format!("http://{address}"), protocol)
+        };
         let exporter = Exporter::start(&settings, &resource(), Sources::new(Arc::clone(&ids))).unwrap();
         overfill(&exporter, &ids);
         assert!(
-            !exporter.flush(Duration::from_secs(5)).await,
+            !exporter.flush(Duration::from_millis(10)).await,
             "a stop does not wait longer than it wants to"
         );
-        assert!(exporter.flush(Duration::from_secs(300)).await);
+        assert!(exporter.flush(TIMEOUT).await);
         let traces = exporter.statistics().signal(SignalName::Traces);
         assert_eq!((traces.exported(), traces.dropped_for(Dropped::SendFailed)), (0, 31));
         assert!(traces.last_error().is_some());
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_collector_that_never_answers_costs_nothing_but_spans() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
@@ -257,10 +261,15 @@ async fn a_collector_that_never_answers_costs_nothing_but_spans() {
     for protocol in BOTH {
         let ids = ids();
         let queue = NonZeroUsize::new(10).unwrap();
-        let settings = Settings { queue, ..settings(format!("http://{address}"), protocol) };
+        let settings = Settings {
+            queue,
+            timeout: Duration::from_millis(100),
+            retry_for: Duration::from_secs(2),
+            ..settings(format!("http://{address}"), protocol)
+        };
         let exporter = Exporter::start(&settings, &resource(), Sources::new(Arc::clone(&ids))).unwrap();
         overfill(&exporter, &ids);
-        assert!(exporter.flush(Duration::from_secs(300)).await);
+        assert!(exporter.flush(TIMEOUT).await);
         let traces = exporter.statistics().signal(SignalName::Traces);
         assert_eq!((traces.exported(), traces.dropped_for(Dropped::SendFailed)), (0, 31));
         assert!(traces.last_error().unwrap().contains("no answer within"));

@@ -199,10 +199,10 @@ fn environment(section: &Section, variables: &[(String, String)]) -> Vec<Assignm
 fn unknown_variables(known: &[Section], variables: &[(String, String)], problems: &mut Vec<Problem>) {
     let settings: Vec<String> =
         known.iter().flat_map(|section| section.keys.iter().map(|key| variable(section.name, key))).collect();
-    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let settings: Vec<&str> = settings.iter().map(|setting| without_prefix(setting)).collect();
     for (name, _) in variables.iter().filter(|(name, _)| name.starts_with(PREFIX) && !is_of_kubernetes(name))
     {
-        if settings.contains(&name.as_str()) {
+        if settings.contains(&without_prefix(name)) {
             continue;
         }
         let section = |section: &str| name.starts_with(&variable(section, ""));
@@ -213,8 +213,9 @@ fn unknown_variables(known: &[Section], variables: &[(String, String)], problems
                  `--set {named}.NAME.KEY=VALUE`"
             )
         } else {
-            match nearest(name, &settings) {
-                Some(near) => format!("unknown variable, did you mean `{near}`?"),
+            // The prefix would make every short name similar, such as `TESSERA_DATA` of another program.
+            match nearest(without_prefix(name), &settings) {
+                Some(near) => format!("unknown variable, did you mean `{PREFIX}{near}`?"),
                 None if known.iter().any(|known| section(known.name)) => {
                     "unknown variable: `tessera check --explain SECTION` lists the keys of a section"
                         .to_owned()
@@ -224,6 +225,10 @@ fn unknown_variables(known: &[Section], variables: &[(String, String)], problems
         };
         problems.push(Problem::new(name, &message, &Origin::Environment(name.clone())));
     }
+}
+
+fn without_prefix(variable: &str) -> &str {
+    variable.strip_prefix(PREFIX).unwrap_or(variable)
 }
 
 /// Whether Kubernetes made this variable, for a service whose name starts with `tessera`.

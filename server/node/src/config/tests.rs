@@ -118,6 +118,17 @@ fn every_wrong_value_is_reported_with_its_source() {
 }
 
 #[test]
+fn variables_of_other_programs_are_left_alone() {
+    for name in ["TESSERA_DATA", "TESSERA_BIN", "TESSERA_K8S", "TESSERA_HOME", "TESSERA_VERSION"] {
+        assert!(load("", &[(name, "any")], &[]).is_ok(), "{name}");
+    }
+    for (name, meant) in [("TESSERA_LIMITS_BODI", "LIMITS_BODY"), ("TESSERA_FLEET_CAA", "FLEET_CA")] {
+        let found = load("", &[(name, "any")], &[]).unwrap_err();
+        assert!(found[0].contains(&format!("did you mean `TESSERA_{meant}`?")), "{found:?}");
+    }
+}
+
+#[test]
 fn contradictions_are_found() {
     let found = problems(
         "[lanes]\ncount = 2\ncores = [[0], [0]]\n[limits]\nbodies = \"1MiB\"\ntensors = 5000\nheader = \"1B\"\n\
