@@ -1,18 +1,22 @@
 //! What a server does in a fleet: it tells others how busy it is, follows the other servers of a static list, and forwards requests
-//! for models that only they have.
+//! for models that only they have. On Kubernetes, it runs the agent that applies its plan.
 
+mod agent;
 mod batch_mark;
 mod client;
 mod follow;
 mod forward;
 mod headers;
+mod program;
 mod sampler;
 mod signals;
 mod views;
 
+pub use agent::AgentProcess;
 pub use batch_mark::BatchMarks;
 pub use forward::{Answer, Candidates, Interface, Onward, Peers, arrival};
 pub use headers::elapsed;
+pub use program::{missing_program, program};
 pub use sampler::{SignalSource, Watching};
 pub use signals::Sample;
 

@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use node::devices::worker::{self, WorkerArgs};
 use node::environment::Environment;
 use node::output;
+use server::fleet;
 use server::reference::{self, Page};
 use server::serve::{self, ServeArgs};
 
@@ -82,9 +83,6 @@ Examples:
   tessera fleet --help                         the options, from the program `tessera-fleet`
 
 Exit code 0: stopped by a signal. 1: it could not start, or `tessera-fleet` is missing. 2: wrong usage.";
-
-/// The program with what only a fleet uses: a client of Kubernetes and the protocol of Envoy's external processing.
-const FLEET_PROGRAM: &str = "tessera-fleet";
 
 /// Arguments for `tessera-fleet`.
 #[derive(Args, Debug)]
@@ -159,14 +157,10 @@ fn run(cli: Cli, environment: &Environment) -> ExitCode {
     })
 }
 
-/// Becomes `tessera-fleet`: the one next to this program, or the first in PATH. Returns only if that fails.
+/// Becomes `tessera-fleet`. Returns only if that fails.
 fn run_fleet_program(command: &str, passed: &Passed) -> anyhow::Error {
-    let own = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(FLEET_PROGRAM)));
-    let program = own.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(FLEET_PROGRAM));
-    let error = std::process::Command::new(program).arg(command).args(&passed.arguments).exec();
-    anyhow::Error::new(error).context(format!(
-        "`tessera {command}` is in the program `{FLEET_PROGRAM}`, expected next to `tessera` or in PATH"
-    ))
+    let error = fleet::program().arg(command).args(&passed.arguments).exec();
+    anyhow::Error::new(error).context(fleet::missing_program(&format!("tessera {command}")))
 }
 
 fn print_reference(out: Option<&Path>) -> anyhow::Result<ExitCode> {

@@ -20,7 +20,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::banner::{self, Addresses, Schemes};
-use crate::fleet::Peers;
+use crate::fleet::{AgentProcess, Peers};
 use crate::front::{Front, FrontLimits};
 use crate::gate::{CertificateCaller, Gate, Need};
 use crate::http::HttpService;
@@ -182,6 +182,8 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
     identity_watch::announce(&identity, node.catalog().tenants(), &config.tls.client_tenant);
     listeners.spawn(identity_watch::run(Arc::clone(&identity), Arc::clone(&service), stop.clone()));
 
+    let agent = AgentProcess::start(&config.fleet, addresses.admin)?;
+
     let cause = tokio::select! {
         cause = signalled() => cause,
         () = node.load_at_start() => {
@@ -200,6 +202,8 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
     reloading.abort_all();
     systemd::stopping();
     let lame_duck = config.lame_duck();
+    // It would load and unload models while requests are answered for the last time.
+    let agent = tokio::task::spawn_blocking(move || agent.map(AgentProcess::stop));
     tracing::info!(cause, in_flight = front.in_flight(), ?lame_duck, "draining");
     let second = async {
         let first = Instant::now();
@@ -218,6 +222,7 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
         }
     };
     keep_alive.abort();
+    agent.await?;
     node.stop().await;
     front.traces.flush(LAST_WRITES).await;
     if let Some(spans) = spans

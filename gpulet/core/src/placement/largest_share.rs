@@ -3,7 +3,7 @@
 /// Bisection steps in the search for the largest load with a plan.
 const HALVINGS: u32 = 8;
 
-/// A plan for the whole load; where there is none, for the largest share of it that has one. `attempt` plans for a share from 0 to 1.
+/// A plan for the whole load, or else for the largest share of it that has one. `attempt` plans for a share from 0 to 1.
 /// Returns the share too.
 ///
 /// # Errors

@@ -46,6 +46,9 @@ pub struct AgentArgs {
     /// Address of /metrics and /health.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9005")]
     metrics: SocketAddr,
+    /// End when standard input ends, as the server that starts an agent asks for.
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -69,6 +72,9 @@ pub async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
     };
     let admin = Admin::new(&arguments.admin, key.as_deref())?;
     let stop = process::stop_signal()?;
+    if arguments.until_input_ends {
+        process::stop_at_end_of_input(stop.clone())?;
+    }
     let (client, namespace) = process::client(&arguments.process).await?;
     process::serve_metrics(arguments.metrics, Arc::new(AtomicBool::new(true)), stop.clone()).await?;
     let settings = Settings {

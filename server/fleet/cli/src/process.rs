@@ -94,6 +94,21 @@ pub fn stop_signal() -> anyhow::Result<CancellationToken> {
     Ok(stop)
 }
 
+/// Cancels `stop` when standard input ends.
+///
+/// # Errors
+/// A thread cannot be started.
+pub fn stop_at_end_of_input(stop: CancellationToken) -> anyhow::Result<()> {
+    std::thread::Builder::new().name("input".to_owned()).spawn(move || {
+        if let Err(error) = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink()) {
+            tracing::warn!(%error, "standard input cannot be read");
+        }
+        tracing::info!("the server that started this agent has stopped");
+        stop.cancel();
+    })?;
+    Ok(())
+}
+
 /// A name that no other process has: that of the machine or pod, its process and the time.
 #[must_use]
 pub fn identity() -> String {

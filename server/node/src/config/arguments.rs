@@ -44,6 +44,9 @@ pub struct ConfigArgs {
     /// Which models to load: `all` at start, or `explicit`: only on request [repository.load]
     #[arg(long, value_name = "WHICH")]
     pub load_mode: Option<String>,
+    /// Serve as this node of a fleet on Kubernetes: an agent loads the models of its plan [fleet.node, fleet.agent, repository.load]
+    #[arg(long, value_name = "NAME", conflicts_with = "load_mode")]
+    pub node: Option<String>,
     /// Number of lanes that divide the cores [lanes.count]
     #[arg(long, value_name = "NUMBER")]
     pub lanes: Option<String>,
@@ -93,7 +96,16 @@ impl ConfigArgs {
             let raw = value.clone()?;
             Some(Assignment { path: path.to_owned(), raw, origin: Origin::Flag(flag) })
         });
-        set.chain(named).collect()
+        let node = self.node.iter().flat_map(|name| {
+            let values =
+                [("fleet.node", name.as_str()), ("fleet.agent", "true"), ("repository.load", "explicit")];
+            values.map(|(path, raw)| Assignment {
+                path: path.to_owned(),
+                raw: raw.to_owned(),
+                origin: Origin::Flag("--node"),
+            })
+        });
+        set.chain(named).chain(node).collect()
     }
 }
 
@@ -116,6 +128,15 @@ mod tests {
     struct Flags {
         #[command(flatten)]
         config: ConfigArgs,
+    }
+
+    #[test]
+    fn a_node_of_a_fleet_loads_nothing_by_itself() {
+        let flags = Flags::try_parse_from(["tessera", "--node", "w-1"]).unwrap();
+        let found: Vec<_> = flags.config.assignments().into_iter().map(|a| (a.path, a.raw)).collect();
+        let expected = [("fleet.node", "w-1"), ("fleet.agent", "true"), ("repository.load", "explicit")];
+        assert_eq!(found, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+        assert!(Flags::try_parse_from(["tessera", "--node", "w-1", "--load-mode", "all"]).is_err());
     }
 
     #[test]

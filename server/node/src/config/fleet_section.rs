@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +22,10 @@ const BATCH_WAIT_MAX: Duration = Duration::from_millis(50);
 /// Largest file of a key.
 const KEY_BYTES_MAX: u64 = 64 << 10;
 
-/// `[fleet]`: other servers, to which requests for models that only they have are forwarded.
+/// Default port of `fleet.agent_metrics`.
+const AGENT_METRICS_PORT: u16 = 9005;
+
+/// `[fleet]`: other servers, to which requests for models that only they have are forwarded, and the agent of a fleet on Kubernetes.
 #[derive(Clone, Debug, Deserialize, Serialize, Documented, DocumentedFields)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fleet {
@@ -47,6 +51,18 @@ pub struct Fleet {
     /// File with a key or token of role `read`, with which this server asks the other nodes for their signals. Default: none.
     /// Example: `"/etc/tessera/fleet-key"`.
     pub key_file: Option<PathBuf>,
+    /// Whether this server is a node of a fleet on Kubernetes. It then starts `tessera-fleet agent`, which loads and unloads models as
+    /// the node's plan says. Needs `fleet.node` and `repository.load = "explicit"`; `--node NAME` sets all three.
+    pub agent: bool,
+    /// Namespace of the fleet's objects on Kubernetes. Default: that of the service account, or of the kubeconfig. Example: `"models"`.
+    pub namespace: Option<String>,
+    /// Folder in which the agent keeps the last plan, from which a node starts without Kubernetes.
+    pub state: PathBuf,
+    /// Address of the agent's `/metrics` and `/health`.
+    pub agent_metrics: SocketAddr,
+    /// File with a key of role `operate`, with which the agent loads models if callers are known. Default: none.
+    /// Example: `"/etc/tessera/agent-key"`.
+    pub agent_key_file: Option<PathBuf>,
 }
 
 /// One entry of `fleet.nodes`.
@@ -125,6 +141,11 @@ impl Default for Fleet {
             batch_wait: TimeSpan(Duration::from_millis(2)),
             ca: None,
             key_file: None,
+            agent: false,
+            namespace: None,
+            state: "/var/lib/tessera/fleet".into(),
+            agent_metrics: (Ipv4Addr::LOCALHOST, AGENT_METRICS_PORT).into(),
+            agent_key_file: None,
         }
     }
 }
@@ -156,6 +177,12 @@ impl Fleet {
                 "fleet.node",
                 "expected the name of this server, because `fleet.nodes` names others".to_owned(),
             );
+        }
+        if self.agent && self.node.is_none() {
+            report("fleet.node", "expected the name of this node, because `fleet.agent` is on".to_owned());
+        }
+        if let Some(Err(reason)) = self.agent_key_file.as_deref().map(read_key) {
+            report("fleet.agent_key_file", reason);
         }
         if self.nodes.len() > NODES_MAX {
             report("fleet.nodes", format!("{} nodes: expected at most {NODES_MAX}", self.nodes.len()));
@@ -248,6 +275,10 @@ mod tests {
             ("node = \"a b\"".to_owned(), "fleet.node: ", "letters, digits"),
             (format!("node = \"a\"\nnodes = [{b}, {b}]"), "fleet.nodes[1].name: ", "each name once"),
             (format!("node = \"a\"\nnodes = [{slash}]"), "fleet.nodes[0].name: ", "letters, digits"),
+            ("agent = true".to_owned(), "fleet.node: ", "because `fleet.agent` is on"),
+            ("agent = true\nnode = \"a\"".to_owned(), "repository.load: ", "expected `explicit`"),
+            ("agent_key_file = \"/nowhere/key\"".to_owned(), "fleet.agent_key_file: ", "cannot read"),
+            ("agent_metrics = \"9005\"".to_owned(), "fleet.agent_metrics: ", "address"),
             ("forwards = 65537".to_owned(), "fleet.forwards: ", "at most 65536"),
             ("batch_wait = \"51ms\"".to_owned(), "fleet.batch_wait: ", "at most 50ms"),
             (

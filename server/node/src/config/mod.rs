@@ -254,6 +254,14 @@ impl Config {
         self.check_access(&mut report);
         self.telemetry.check(&mut report);
         self.fleet.check(&mut report);
+        if self.fleet.agent && self.repository.load != LoadMode::Explicit {
+            let why = "because the agent (`fleet.agent`) loads the models of the node's plan";
+            report("repository.load", format!("expected `explicit`, {why}"));
+        }
+        if self.fleet.agent && self.uses_tls(TlsListener::Admin) {
+            let expected = "expected an admin listener without TLS, which the agent on this machine uses";
+            report("fleet.agent", format!("set together with `tls` for `admin`: {expected}"));
+        }
         if let Some(path) = self.repository.ort_library.as_deref().filter(|path| !path.is_file()) {
             let expected = "expected a file such as `libonnxruntime.so`";
             report("repository.ort_library", format!("no file `{}`: {expected}", path.display()));

@@ -119,7 +119,7 @@ fn every_wrong_value_is_reported_with_its_source() {
 
 #[test]
 fn variables_of_other_programs_are_left_alone() {
-    for name in ["TESSERA_DATA", "TESSERA_BIN", "TESSERA_K8S", "TESSERA_HOME", "TESSERA_VERSION"] {
+    for name in ["TESSERA_DATA", "TESSERA_BIN", "TESSERA_K8S", "TESSERA_FOLDER", "TESSERA_VERSION"] {
         assert!(load("", &[(name, "any")], &[]).is_ok(), "{name}");
     }
     for (name, meant) in [("TESSERA_LIMITS_BODI", "LIMITS_BODY"), ("TESSERA_FLEET_CAA", "FLEET_CA")] {

@@ -1,4 +1,4 @@
-//! Metrics of requests that go to other nodes.
+//! Metrics of requests that go to other nodes, and of the agent of a fleet.
 
 use metrics::{Counter, Gauge};
 use router::GatherCounts;
@@ -59,6 +59,38 @@ impl NodeMetrics {
     /// Sets whether the node tells its signals.
     pub fn connected(&self, connected: bool) {
         self.connected.set(if connected { 1.0 } else { 0.0 });
+    }
+}
+
+/// Metrics of the agent.
+pub struct AgentMetrics {
+    running: Gauge,
+    restarts: Counter,
+}
+
+impl AgentMetrics {
+    /// Registers with the current recorder.
+    pub fn new() -> Self {
+        Self {
+            running: metrics::gauge!(names::AGENT_RUNNING.name),
+            restarts: metrics::counter!(names::AGENT_RESTARTS.name),
+        }
+    }
+
+    /// Sets whether the agent runs.
+    pub fn running(&self, running: bool) {
+        self.running.set(if running { 1.0 } else { 0.0 });
+    }
+
+    /// Counts a restart.
+    pub fn restarted(&self) {
+        self.restarts.increment(1);
+    }
+}
+
+impl Default for AgentMetrics {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -30,7 +30,7 @@ pub use credential_files::{
     certificate_expires, identity_loaded, identity_reload_failed, register_identity_file,
 };
 pub use devices::device_up;
-pub use fleet::{ForwardOutcome, GatherMetrics, NodeMetrics, malformed_batch_marks};
+pub use fleet::{AgentMetrics, ForwardOutcome, GatherMetrics, NodeMetrics, malformed_batch_marks};
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;

@@ -199,6 +199,10 @@ metrics! {
             "Requests for models of another node that were forwarded to it, by result. A request that went to two nodes counts twice.";
         NODE_CONNECTED: Gauge, "tessera_node_connected", [NODE],
             "1 while another node tells which models it has and how busy they are, else 0.";
+        AGENT_RUNNING: Gauge, "tessera_fleet_agent_running", [],
+            "1 while the agent of a fleet on Kubernetes runs, else 0. Absent without `fleet.agent`.";
+        AGENT_RESTARTS: Counter, "tessera_fleet_agent_restarts_total", [],
+            "Times that the agent of a fleet ended and was started again, with `fleet.agent`.";
         MARKED_BATCHES: Counter, "tessera_marked_batches_total", [FORWARD_OUTCOME],
             "Batches that a picker marked, with `fleet.batch_marks`. `complete`: all rows came, except those of clients that left. \
              `incomplete`: the batch went on without some of its rows.";

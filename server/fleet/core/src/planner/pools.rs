@@ -44,6 +44,31 @@ pub(super) struct Capacity {
 /// unevenly, and a pool of few lanes has less to even that out with.
 const RESERVE: f64 = 0.7;
 
+/// How much longer than the time that requests can wait the batches of a pool may be, if it has as many lanes: of two lanes that work
+/// on long batches, one is free after half of a batch. More of it is better for a pool of many lanes and worse where its load is high.
+const STRETCH: f64 = 2.0;
+
+/// Lanes that members keep busy, with batches as long as the one that can wait least allows on one lane, and on several.
+#[derive(Clone, Copy, Debug, Default)]
+struct Busy {
+    one_lane: f64,
+    several: f64,
+}
+
+impl Busy {
+    fn add(&mut self, member: &Member, slack_us: f64) {
+        self.one_lane += member.lanes(slack_us);
+        self.several += member.lanes(slack_us * STRETCH);
+    }
+
+    /// Lanes with the reserve.
+    fn lanes(self) -> f64 {
+        let staffed = |busy: f64| busy + RESERVE * busy.sqrt();
+        let lanes = staffed(self.one_lane);
+        if lanes < STRETCH { lanes } else { staffed(self.several).max(STRETCH) }
+    }
+}
+
 /// A pool: a range of the members, and the lanes that it needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pool {
@@ -54,12 +79,14 @@ pub(super) struct Pool {
 /// Lanes for members that share their lanes, reserve included.
 pub(super) fn lanes_for(members: &[Member]) -> f64 {
     let slack = members.iter().map(|member| member.slack_us).fold(f64::INFINITY, f64::min);
-    let busy: f64 = members.iter().map(|member| member.lanes(slack)).sum();
-    busy + RESERVE * busy.sqrt()
+    let mut busy = Busy::default();
+    members.iter().for_each(|member| busy.add(member, slack));
+    busy.lanes()
 }
 
-/// Divides members, in ascending order of slack, into the pools that need the fewest lanes in all. Every batch of one row in a pool leaves
-/// all its models enough time; if `mixes`, that is not asked for. `per_pool`: lanes that each pool counts in addition.
+/// Divides members, in ascending order of slack, into the pools that need the fewest lanes in all. A batch of one row in a pool leaves
+/// all its models enough time, where the first of the pool's lanes is free after its share of a batch; if `mixes`, that is not asked for.
+/// `per_pool`: lanes that each pool counts in addition.
 pub(super) fn divided(
     members: &[Member],
     lanes_per_node: f64,
@@ -75,19 +102,22 @@ pub(super) fn divided(
     }
     for from in (0..count).rev() {
         let first = members.get(from)?;
-        let (mut busy, mut longest, mut bytes, mut nodes_min) = (0.0, 0.0_f64, 0_u64, 1_usize);
+        let (mut busy, mut longest, mut bytes, mut nodes_min) = (Busy::default(), 0.0_f64, 0_u64, 1_usize);
         let mut found = (f64::INFINITY, 0.0, from + 1);
         for (to, member) in members.iter().enumerate().skip(from).take(capacity.models.max(1)) {
             longest = longest.max(member.single_us);
             bytes = bytes.saturating_add(member.bytes);
             let pool = members.get(from..to).unwrap_or_default();
             let refused = pool.iter().any(|other| excludes(other.model, member.model));
-            if bytes > capacity.bytes || to > from && (refused || !mixes && longest > first.slack_us) {
+            if bytes > capacity.bytes || to > from && refused {
                 break;
             }
-            busy += member.lanes(first.slack_us);
+            busy.add(member, first.slack_us);
             nodes_min = nodes_min.max(member.nodes_min);
-            let lanes = (busy + RESERVE * busy.sqrt()).max(lanes_per_node * nodes_min as f64);
+            let lanes = busy.lanes().max(lanes_per_node * nodes_min as f64);
+            if to > from && !mixes && longest > first.slack_us * lanes.max(1.0) {
+                continue;
+            }
             let total = lanes + per_pool + best.get(to + 1).map_or(f64::INFINITY, |rest| rest.0);
             if total < found.0 {
                 found = (total, lanes, to + 1);
@@ -126,10 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn a_long_batch_and_a_short_objective_do_not_share_lanes() {
-        let members =
-            [member(0, 1.0, 5.0), member(1, 1.0, 6.0), member(2, 20.0, 80.0), member(3, 20.0, 90.0)];
-        assert_eq!(sizes(&members, LARGE, false), Some(vec![2, 2]));
+    fn a_long_batch_and_a_short_objective_share_lanes_only_if_there_are_several() {
+        let members = |rate: f64| {
+            let members =
+                [member(0, 1.0, 5.0), member(1, 1.0, 6.0), member(2, 20.0, 80.0), member(3, 20.0, 90.0)];
+            members.map(|member| Member { rate, ..member })
+        };
+        assert_eq!(sizes(&members(10.0), LARGE, false), Some(vec![2, 2]));
+        assert_eq!(sizes(&members(400.0), LARGE, false), Some(vec![4]), "a lane is free soon enough");
+        let members = members(10.0);
         assert_eq!(sizes(&members, LARGE, true).map(|sizes| sizes.iter().sum::<usize>()), Some(4));
     }
 
