@@ -160,7 +160,8 @@ mod tests {
         let members = |rate: f64| {
             let members =
                 [member(0, 1.0, 5.0), member(1, 1.0, 6.0), member(2, 20.0, 80.0), member(3, 20.0, 90.0)];
-            members.map(|member| Member { rate, ..member })
+            let alone = |member: &Member| vec![(member.single_us, member.single_us)];
+            members.map(|member| Member { rate, row_us: alone(&member), ..member })
         };
         assert_eq!(sizes(&members(10.0), LARGE, false), Some(vec![2, 2]));
         assert_eq!(sizes(&members(400.0), LARGE, false), Some(vec![4]), "a lane is free soon enough");
