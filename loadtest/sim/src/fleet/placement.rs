@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fleet_core::node_plan::NodePlan;
-use fleet_core::planner::{FleetNode, FleetPlan, Inputs, Sharing, plan};
+use fleet_core::planner::{FleetNode, FleetPlan, Inputs, Rules, Sharing, plan};
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{Device, DeviceType};
 use gpulet_core::profile::Profile;
@@ -87,6 +87,7 @@ impl Placement {
             profiles: &self.profiles,
             interference: &self.interference,
             in_force,
+            rules: &Rules::default(),
             sharing: Sharing::Lanes,
         };
         plan(&inputs, 1).map_err(|error| error.to_string())

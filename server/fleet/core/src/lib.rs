@@ -8,6 +8,7 @@
 
 pub mod epoch;
 pub mod lease;
+pub mod moves;
 pub mod node_plan;
 pub mod pick;
 pub mod planner;

@@ -51,10 +51,15 @@ pub(super) struct Pool {
     pub lanes: f64,
 }
 
+/// Lanes that members which share their lanes keep busy.
+pub(super) fn lanes_busy(members: &[Member]) -> f64 {
+    let slack = members.iter().map(|member| member.slack_us).fold(f64::INFINITY, f64::min);
+    members.iter().map(|member| member.lanes(slack)).sum()
+}
+
 /// Lanes for members that share their lanes, reserve included.
 pub(super) fn lanes_for(members: &[Member]) -> f64 {
-    let slack = members.iter().map(|member| member.slack_us).fold(f64::INFINITY, f64::min);
-    let busy: f64 = members.iter().map(|member| member.lanes(slack)).sum();
+    let busy = lanes_busy(members);
     busy + RESERVE * busy.sqrt()
 }
 
