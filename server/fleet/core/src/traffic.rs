@@ -40,10 +40,16 @@ impl Traffic {
         self.models.get(model).map_or(0.0, |estimate| estimate.rate)
     }
 
+    /// Whether a model was observed.
+    #[must_use]
+    pub fn knows(&self, model: &str) -> bool {
+        self.models.contains_key(model)
+    }
+
     /// A model has this many rows a second now. The first observation counts as a whole. Numbers that are not finite count as 0.
     pub fn observe(&mut self, now: Duration, model: &str, rate: f64) {
         let rate = if rate.is_finite() { rate.max(0.0) } else { 0.0 };
-        let is_new = !self.models.contains_key(model);
+        let is_new = !self.knows(model);
         let estimate = self.models.entry(model.to_owned()).or_default();
         let passed = now.saturating_sub(estimate.at).as_secs_f64();
         let follows = if is_new { 1.0 } else { 1.0 - (-passed / FOLLOW.as_secs_f64()).exp() };

@@ -14,9 +14,9 @@ use tonic::transport::Channel;
 
 use crate::nodes::{Endpoint, Members, PlannedRate};
 use crate::proto::fleet::node_signals_client::NodeSignalsClient;
-use crate::proto::fleet::{ModelSignals, WatchRequest};
+use crate::proto::fleet::WatchRequest;
 
-pub use crate::proto::fleet::Signals;
+pub use crate::proto::fleet::{ModelSignals, Signals};
 
 /// A stream without a message for this time is broken. Nodes send one every 5 seconds at least.
 const SILENCE: Duration = Duration::from_secs(15);

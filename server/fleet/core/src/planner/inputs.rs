@@ -54,6 +54,8 @@ pub struct Rules {
     pub nodes: BTreeMap<String, BTreeSet<String>>,
     /// Nodes that have a model at most, spares included. Models that are not listed: as many as the rates need.
     pub copies_max: BTreeMap<String, usize>,
+    /// Models that are never spares, for example because their memory is not known.
+    pub no_spares: BTreeSet<String>,
     /// On how many nodes models are placed.
     pub spread: Spread,
 }

@@ -83,7 +83,12 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
             }
         }
     }
-    let spares = spares(&members, held, capacity, copies_max, |left, right| excludes(inputs, left, right));
+    let spares_max = |member: &Member| {
+        let model = inputs.models.get(member.model);
+        let is_none = model.is_some_and(|model| inputs.rules.no_spares.contains(&model.name));
+        if is_none { 0 } else { copies_max(member) }
+    };
+    let spares = spares(&members, held, capacity, spares_max, |left, right| excludes(inputs, left, right));
     for (node, member) in spares {
         add(node, member, 0.0, Role::Spare);
     }

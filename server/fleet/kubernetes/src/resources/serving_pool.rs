@@ -59,6 +59,14 @@ pub struct ServingPoolSpec {
     pub moves_per_minute: i32,
 }
 
+impl ServingPoolSpec {
+    /// A pool of all nodes with the defaults of the definition.
+    #[must_use]
+    pub fn standard() -> Self {
+        Self { headroom: default_headroom(), moves_per_minute: default_moves(), ..Self::default() }
+    }
+}
+
 const fn default_headroom() -> f64 {
     0.2
 }
