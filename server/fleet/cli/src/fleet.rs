@@ -135,7 +135,11 @@ async fn ask_pickers(
                 Ok(rates) => observed.demanded(&address, rates),
                 Err(reason) => {
                     counter!("tessera_fleet_demand_failures_total").increment(1);
-                    tracing::warn!(picker = address, reason, "a picker does not tell its demand; the last one counts");
+                    tracing::warn!(
+                        picker = address,
+                        reason,
+                        "a picker does not tell its demand; the last one counts"
+                    );
                 }
             }
         }

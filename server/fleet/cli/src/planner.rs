@@ -75,7 +75,9 @@ impl Planner for FleetPlanner {
         if self.problem != target.problem {
             self.problem.clone_from(&target.problem);
             match &target.problem {
-                Some(problem) => tracing::warn!(problem, "models cannot be planned together; they keep their copies"),
+                Some(problem) => {
+                    tracing::warn!(problem, "models cannot be planned together; they keep their copies")
+                }
                 None => tracing::info!("models can be planned together again"),
             }
         }
@@ -197,7 +199,9 @@ fn kept(
     let is_open = |model: &Wanted| {
         let silent = sites.iter().filter(|site| !snapshot.nodes.contains_key(&site.state.name));
         let mut plans = silent.filter_map(|site| in_force.get(&site.state.name));
-        snapshot.follows_nodes && model.times.is_empty() && plans.any(|plan| plan.model(&model.name).is_some())
+        snapshot.follows_nodes
+            && model.times.is_empty()
+            && plans.any(|plan| plan.model(&model.name).is_some())
     };
     models.iter().filter(|model| is_open(model)).map(|model| model.name.clone()).collect()
 }
@@ -261,9 +265,9 @@ fn planned(
         let models = placed.plans.get(node).into_iter().flat_map(|plan| &plan.models);
         models.filter_map(|planned| others.get(planned.model.as_str()).copied()).collect()
     };
-    let nodes: Vec<FleetNode> =
-        sites.iter().map(|site| fleet_node(site, &held(&site.state.name))).collect();
-    let mut rules = Rules { spread: if site::spreads(pools) { Spread::All } else { Spread::Few }, ..Rules::default() };
+    let nodes: Vec<FleetNode> = sites.iter().map(|site| fleet_node(site, &held(&site.state.name))).collect();
+    let mut rules =
+        Rules { spread: if site::spreads(pools) { Spread::All } else { Spread::Few }, ..Rules::default() };
     let knows_memory = sites.iter().any(|site| site.memory_bytes.is_some());
     for model in known {
         let mut allowed = model.nodes.clone();

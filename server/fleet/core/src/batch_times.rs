@@ -125,7 +125,10 @@ mod tests {
     fn fixed_and_row_time_follow_from_the_signals() {
         // 2 ms and 0.3 ms for each row, in batches of 32.
         let times = BatchTimes::measured(&view(2_300, (2_000 + 32 * 300) / 32, 32)).unwrap();
-        assert!(times.per_row.abs_diff(US(300)) < US(2) && times.fixed.abs_diff(US(2_000)) < US(3), "{times:?}");
+        assert!(
+            times.per_row.abs_diff(US(300)) < US(2) && times.fixed.abs_diff(US(2_000)) < US(3),
+            "{times:?}"
+        );
         let profile = times.profile("m", "cpu", 7).unwrap();
         let at = |rows| profile.latency_us(Quantile::P99, rows, 1).unwrap();
         assert!((at(1) - 2_300.0).abs() < 3.0 && (at(24) - 9_200.0).abs() < 30.0);

@@ -130,7 +130,8 @@ impl Moves {
         state.adopt();
         let wanted = state.wanted_copies();
         // Copies that served on nodes which failed since.
-        let held = self.held.iter().map(|(model, held)| (model.clone(), held.saturating_sub(state.serving(model))));
+        let held =
+            self.held.iter().map(|(model, held)| (model.clone(), held.saturating_sub(state.serving(model))));
         self.lost = held.filter(|(model, _)| wanted.contains_key(model.as_str())).collect();
         self.set_floor(&state, &wanted);
         let left = self.leave(&mut state);
@@ -153,8 +154,12 @@ impl Moves {
 
     /// A model with leaving copies keeps as many ready ones as it had when it had none.
     fn set_floor(&mut self, state: &State<'_>, wanted: &BTreeMap<&str, usize>) {
-        let leaving: BTreeSet<String> =
-            state.leaving().into_iter().filter(|(_, _, role)| *role == Role::Serving).map(|(_, model, _)| model).collect();
+        let leaving: BTreeSet<String> = state
+            .leaving()
+            .into_iter()
+            .filter(|(_, _, role)| *role == Role::Serving)
+            .map(|(_, model, _)| model)
+            .collect();
         for (model, count) in wanted {
             let ready = state.ready_serving(model, None);
             let before = self.floor.get(*model).copied().filter(|_| leaving.contains(*model));
@@ -192,12 +197,7 @@ impl Moves {
     }
 
     /// Starts copies that fit, as many as the limits allow. Returns those that wait.
-    fn add<'a>(
-        &mut self,
-        now: Duration,
-        state: &mut State<'a>,
-        step: &mut Step,
-    ) -> Vec<Copy<'a>> {
+    fn add<'a>(&mut self, now: Duration, state: &mut State<'a>, step: &mut Step) -> Vec<Copy<'a>> {
         let mut waiting = Vec::new();
         for (node, planned) in state.missing() {
             let model = planned.model.as_str();

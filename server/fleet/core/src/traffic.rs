@@ -10,7 +10,7 @@ use std::time::Duration;
 const FOLLOW: Duration = Duration::from_secs(30);
 /// Time for which the highest mean counts.
 const REMEMBER: Duration = Duration::from_secs(300);
-/// Time over which means are joined to one peak.
+/// Time between two falling means that are remembered.
 const PEAK: Duration = Duration::from_secs(15);
 /// Changes of the rate by less than this part are ignored.
 const IGNORED: f64 = 0.1;
@@ -22,7 +22,7 @@ const LEAST: f64 = 0.01;
 struct Estimate {
     mean: f64,
     at: Duration,
-    /// Highest means, each with the time until which it counts, in the order of time.
+    /// Falling means, each with the time until which it counts, in the order of time.
     peaks: VecDeque<(Duration, f64)>,
     rate: f64,
 }
@@ -67,9 +67,9 @@ impl Traffic {
 impl Estimate {
     fn remember(&mut self, now: Duration) {
         let until = now.saturating_add(REMEMBER);
-        match self.peaks.back_mut() {
-            Some((last, peak)) if until.saturating_sub(*last) < PEAK => *peak = peak.max(self.mean),
-            _ => self.peaks.push_back((until, self.mean)),
+        while self.peaks.pop_back_if(|(_, peak)| *peak <= self.mean).is_some() {}
+        if self.peaks.back().is_none_or(|(last, _)| until.saturating_sub(*last) >= PEAK) {
+            self.peaks.push_back((until, self.mean));
         }
         while self.peaks.pop_front_if(|(until, _)| *until <= now).is_some() {}
         let highest = self.peaks.iter().map(|(_, peak)| *peak).fold(0.0, f64::max);

@@ -106,7 +106,11 @@ impl Counter {
 pub async fn ask(address: &str) -> Result<BTreeMap<String, f64>, String> {
     let asking = async {
         let channel = Channel::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
-        let channel = channel.connect_timeout(TIMEOUT).connect().await.map_err(|error| crate::follow::innermost(&error))?;
+        let channel = channel
+            .connect_timeout(TIMEOUT)
+            .connect()
+            .await
+            .map_err(|error| crate::follow::innermost(&error))?;
         let answer = PickerClient::new(channel).demand(DemandRequest {}).await;
         let answer = answer.map_err(|status| crate::follow::reason_of(&status))?.into_inner();
         Ok(answer.models.into_iter().map(|demand| (demand.model, demand.rate)).collect())

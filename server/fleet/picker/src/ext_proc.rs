@@ -71,7 +71,8 @@ impl Exchange {
         Some(Ok(match part {
             Part::RequestHeaders(headers) => {
                 let headers = headers.headers.unwrap_or_default();
-                let mut pending: Pending = Box::pin(choose(self.picker.clone(), self.demand.clone(), headers));
+                let mut pending: Pending =
+                    Box::pin(choose(self.picker.clone(), self.demand.clone(), headers));
                 match tokio::time::timeout(QUIET_MAX, &mut pending).await {
                     Ok(answer) => self.answered(answer),
                     Err(_) => {

@@ -13,8 +13,8 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
 use crate::nodes::{Endpoint, Members, PlannedRate};
-use crate::proto::fleet::node_signals_client::NodeSignalsClient;
 use crate::proto::fleet::WatchRequest;
+use crate::proto::fleet::node_signals_client::NodeSignalsClient;
 
 pub use crate::proto::fleet::{ModelSignals, Signals};
 
@@ -85,10 +85,7 @@ pub async fn run(
             };
             let ended = rates.iter().filter(|old| !is_planned(old));
             let ended: Vec<PlannedRate> = ended.map(|old| PlannedRate { rate: 0.0, ..old.clone() }).collect();
-            ended
-                .into_iter()
-                .chain(current.rates.clone())
-                .for_each(|rate| listener.planned(rate));
+            ended.into_iter().chain(current.rates.clone()).for_each(|rate| listener.planned(rate));
             rates = current.rates;
         }
         if members.changed().await.is_err() {

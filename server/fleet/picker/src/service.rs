@@ -76,8 +76,8 @@ pub async fn run(
     let demand = Counter::start();
     let processor = Processor { picker: picker.clone(), demand: demand.clone(), stop: stop.clone() };
     let processor = ExternalProcessorServer::new(processor).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let plain =
-        PickerServer::new(Plain { picker: picker.clone(), demand }).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let plain = PickerServer::new(Plain { picker: picker.clone(), demand })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let serving = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)

@@ -204,7 +204,12 @@ fn rates_and_batch_times_come_from_servers_and_refused_requests_from_pickers() {
         let name = format!("n{number}");
         let node = Arc::new(Endpoint { name, http: String::new(), grpc: String::new() });
         let mut signals = fleet_picker::follow::Signals { complete: true, ..Default::default() };
-        let mut one = fleet_picker::follow::ModelSignals { model: "m".to_owned(), ready: true, lanes: 1, ..Default::default() };
+        let mut one = fleet_picker::follow::ModelSignals {
+            model: "m".to_owned(),
+            ready: true,
+            lanes: 1,
+            ..Default::default()
+        };
         (one.single_us, one.row_us, one.max_batch, one.rate) = (10_000, 5_000, 4, 60.0);
         signals.models.push(one);
         observed.heard(&node, signals);

@@ -9,7 +9,13 @@ use crate::node_plan::{PlannedModel, Role};
 impl Moves {
     /// Nothing moves, because copies wait for each other's space. One copy that is in the way is started on a third node for a while,
     /// so that it may leave.
-    pub(super) fn detour(&mut self, now: Duration, state: &mut State<'_>, waiting: &[Copy<'_>], step: &mut Step) {
+    pub(super) fn detour(
+        &mut self,
+        now: Duration,
+        state: &mut State<'_>,
+        waiting: &[Copy<'_>],
+        step: &mut Step,
+    ) {
         for (node, planned) in waiting {
             if state.fits(node, &planned.model) {
                 continue;
@@ -24,7 +30,13 @@ impl Moves {
         }
     }
 
-    fn start_elsewhere(&mut self, now: Duration, state: &mut State<'_>, model: &str, step: &mut Step) -> bool {
+    fn start_elsewhere(
+        &mut self,
+        now: Duration,
+        state: &mut State<'_>,
+        model: &str,
+        step: &mut Step,
+    ) -> bool {
         let Some(node) = state.space_for(model) else { return false };
         // The copy may be a spare there already.
         let is_load = !state.spares(&node).iter().any(|spare| spare == model);

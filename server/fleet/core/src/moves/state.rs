@@ -16,7 +16,8 @@ pub(super) struct State<'a> {
 impl<'a> State<'a> {
     pub(super) fn new(transition: &Transition<'a>, plans: BTreeMap<String, NodePlan>) -> Self {
         let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (node, plan) in transition.target.iter().filter(|(node, _)| transition.nodes.contains_key(*node)) {
+        for (node, plan) in transition.target.iter().filter(|(node, _)| transition.nodes.contains_key(*node))
+        {
             for planned in &plan.models {
                 let nodes = wanted.entry(planned.model.as_str()).or_default();
                 if planned.role == Role::Serving {
@@ -136,7 +137,8 @@ impl<'a> State<'a> {
         let target = self.transition.target.get(node);
         target.is_some_and(|target| {
             let plan = self.plans.get(node);
-            let is_open = |planned: &&PlannedModel| plan.is_some_and(|plan| plan.model(&planned.model).is_none());
+            let is_open =
+                |planned: &&PlannedModel| plan.is_some_and(|plan| plan.model(&planned.model).is_none());
             target.models.iter().filter(is_open).any(|planned| !self.fits(node, &planned.model))
         })
     }
@@ -172,7 +174,8 @@ impl<'a> State<'a> {
         let fits = |(node, plan): &(&String, &NodePlan)| {
             let serves = |planned: &&PlannedModel| planned.role == Role::Serving;
             let target = self.transition.target.get(*node).into_iter().flat_map(|target| &target.models);
-            let both: BTreeSet<&str> = plan.models.iter().chain(target).filter(serves).map(|own| own.model.as_str()).collect();
+            let both: BTreeSet<&str> =
+                plan.models.iter().chain(target).filter(serves).map(|own| own.model.as_str()).collect();
             let is_refused = self.node(node).is_some_and(|node| node.refused.contains(model));
             !both.contains(model)
                 && !is_refused
@@ -184,7 +187,9 @@ impl<'a> State<'a> {
 
     /// Spares of a node, those of the new plans last.
     pub(super) fn spares(&self, node: &str) -> Vec<String> {
-        let stays = |model: &str| self.transition.target.get(node).is_some_and(|target| target.model(model).is_some());
+        let stays = |model: &str| {
+            self.transition.target.get(node).is_some_and(|target| target.model(model).is_some())
+        };
         let plan = self.plans.get(node).into_iter().flat_map(|plan| &plan.models);
         let spares = plan.filter(|planned| planned.role == Role::Spare);
         let mut spares: Vec<String> = spares.map(|planned| planned.model.clone()).collect();

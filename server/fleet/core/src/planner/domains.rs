@@ -92,7 +92,10 @@ fn divided(
         let meets = |domain: &Domain| domain.allowed.intersection(&lacking.allowed).next().is_some();
         let Some(other) = domains.iter_mut().find(|domain| meets(domain)) else {
             let names: Vec<&str> = lacking.models.iter().take(3).map(|model| model.name.as_str()).collect();
-            let problem = format!("no node is left for the models that may be on few nodes, such as `{}`", names.join("`, `"));
+            let problem = format!(
+                "no node is left for the models that may be on few nodes, such as `{}`",
+                names.join("`, `")
+            );
             return Err(NotPlanned::Impossible(problem));
         };
         other.allowed = other.allowed.intersection(&lacking.allowed).cloned().collect();

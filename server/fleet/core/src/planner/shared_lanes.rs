@@ -254,8 +254,7 @@ fn in_force(inputs: &Inputs<'_>, members: &[Member], capacity: Capacity) -> Opti
         models.filter_map(|planned| numbers.get(planned.model.as_str()).copied()).collect()
     };
     let in_force = inputs.accepting().filter_map(|node| inputs.in_force.get(&node.name));
-    let pools: BTreeSet<BTreeSet<usize>> =
-        in_force.map(serving).filter(|pool| !pool.is_empty()).collect();
+    let pools: BTreeSet<BTreeSet<usize>> = in_force.map(serving).filter(|pool| !pool.is_empty()).collect();
     let fits = |pool: &BTreeSet<usize>| {
         let bytes = pool.iter().filter_map(|member| members.get(*member)).map(|member| member.bytes);
         pool.len() <= capacity.models && bytes.sum::<u64>() <= capacity.bytes

@@ -191,7 +191,8 @@ fn models_are_only_where_they_may_be() {
     for spread in [Spread::All, Spread::Few] {
         let mut fleet = Fleet::new(12, 10);
         fleet.rules.spread = spread;
-        let names = |numbers: &[usize]| numbers.iter().map(|at| format!("node-{at}")).collect::<BTreeSet<_>>();
+        let names =
+            |numbers: &[usize]| numbers.iter().map(|at| format!("node-{at}")).collect::<BTreeSet<_>>();
         let of = |model: usize, nodes: &[usize]| (format!("m{model:03}"), names(nodes));
         // The first two exclude each other, the next two must share the only node of the last one.
         fleet.rules.nodes =
@@ -206,7 +207,9 @@ fn models_are_only_where_they_may_be() {
         let again = fleet.follow();
         assert_eq!((again.loads, &again.nodes), (0, &plan.nodes), "{spread:?}");
         fleet.rules.nodes.insert("m005".to_owned(), names(&[30]));
-        assert!(fleet.plan().unwrap_err().to_string().contains("no node that accepts models may have `m005`"));
+        assert!(
+            fleet.plan().unwrap_err().to_string().contains("no node that accepts models may have `m005`")
+        );
     }
     // One node for all: the rules of each of its models hold.
     let mut fleet = Fleet::new(1, 3);
