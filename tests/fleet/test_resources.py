@@ -22,7 +22,11 @@ WRONG = [
     ("models", model("m", tenant="a b"), "spec.tenant"),
     ("models", model("m", rate=-1.0), "spec.rate"),
     ("models", model("m", memoryBytes=-1), "spec.memoryBytes"),
-    ("models", model("m", profile=""), "spec.profile"),
+    ("models", model("m", profile="fast"), "spec.profile"),
+    ("models", model("m", profile={"fixed": "fast", "perRow": "1ms"}), "profile.fixed: expected a duration of at most 60m"),
+    ("models", model("m", profile={"fixed": "1ms", "perRow": "2h"}), "profile.perRow: expected a duration of at most 60m"),
+    ("models", model("m", profile={"fixed": "0s", "perRow": "0s"}), "profile: expected fixed or perRow above 0"),
+    ("models", model("m", profile={"fixed": "1ms", "perRow": "1ms", "maxBatch": 0}), "maxBatch"),
     ("models", model("m", placement={"notWith": ["a", "a"]}), "Duplicate value"),
     (
         "models",
@@ -33,7 +37,6 @@ WRONG = [
     ("servingpools", pool(movesPerMinute=0), "spec.movesPerMinute"),
     ("servingpools", pool(replicas=-1), "spec.replicas"),
     ("servingpools", pool(policy="guess"), "spec.policy"),
-    ("servingpools", pool(repository="here"), f"repository: {URL}"),
     (
         "servingpools",
         pool(nodeSelector={f"l{i}": "" for i in range(17)}),

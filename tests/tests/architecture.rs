@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fleet-core", &["gpulet-core", "invariant", "router-core"]),
     ("fleet-kubernetes", &["fleet-core", "gpulet-core", "invariant"]),
     ("fleet-picker", &["fleet-core", "router-core", "units"]),
-    ("fleet-cli", &["fleet-core", "fleet-kubernetes", "fleet-picker", "invariant", "units"]),
+    ("fleet-cli", &["fleet-core", "fleet-kubernetes", "fleet-picker", "gpulet-core", "invariant", "units"]),
     ("units", &[]),
     ("identity", &[]),
     ("telemetry", &[]),

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use fleet_core::moves::Moves;
 use fleet_core::node_plan::NodePlan;
 use fleet_core::pick::{Settings, Update};
 use invariant::{Violation, expected};
@@ -69,7 +70,12 @@ pub struct FleetSimulation {
     pickers: Vec<PickerState>,
     next_picker: u32,
     placement: Placement,
+    /// The plans that nodes got last, also those of nodes that failed.
     in_force: BTreeMap<String, NodePlan>,
+    /// The plans that are wanted in the end, and the way there.
+    target: BTreeMap<String, NodePlan>,
+    moves: Moves,
+    next_approach: u64,
     is_leader_up: bool,
     /// By node: whether the leader knows it to be there.
     known: Vec<bool>,
@@ -129,6 +135,9 @@ impl FleetSimulation {
             nodes,
             placement: Placement::new(workload, &fleet, &names).map_err(|error| unusable("fleet", &error))?,
             in_force: BTreeMap::new(),
+            target: BTreeMap::new(),
+            moves: Moves::default(),
+            next_approach: 0,
             is_leader_up: true,
             known: vec![true; fleet.nodes as usize],
             noise: ExecutionNoise::new(workload)?,
@@ -205,13 +214,14 @@ impl FleetSimulation {
         // After the traffic, only what ends requests goes on.
         let is_over = self.now > self.end;
         match what {
-            What::Fault(_) | What::Sample(_) if is_over => Ok(()),
+            What::Fault(_) | What::Sample(_) | What::Approach if is_over => Ok(()),
             What::Fault(fault) => self.fails(fault),
             What::FaultEnds(fault) => {
                 self.recovers(fault);
                 Ok(())
             }
             What::Noticed => self.noticed(),
+            What::Approach => self.approach(),
             What::Node(node) => self.node_advances(node),
             What::Sample(node) => {
                 self.sample(node);

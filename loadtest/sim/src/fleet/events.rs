@@ -26,6 +26,8 @@ pub(super) enum What {
     Node(u32),
     /// The leader knows which nodes are there.
     Noticed,
+    /// The leader continues towards its plans.
+    Approach,
     /// A node says what it has.
     Sample(u32),
     /// What a node said reaches a picker.
@@ -59,7 +61,7 @@ impl What {
         match self {
             Self::Fault(_) | Self::FaultEnds(_) => 0,
             Self::Node(_) => 1,
-            Self::Noticed => 2,
+            Self::Noticed | Self::Approach => 2,
             Self::Sample(_) => 3,
             Self::Seen { .. } => 4,
             Self::Loaded { .. } => 5,

@@ -1,11 +1,19 @@
 //! Faults of a fleet, and what the leader does about them.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleet_core::moves::Moves;
+use fleet_core::node_plan::NodePlan;
 use invariant::expected;
 use workload::{FleetFault, FleetPart};
 
 use super::events::What;
+use super::node::Node;
 use super::{FleetSimulation, PICKER_TIMEOUT};
 use crate::error::Breach;
+
+/// Time after which the leader looks at its moves again, in nanoseconds.
+const APPROACH: u64 = 5_000_000_000;
 
 impl FleetSimulation {
     pub(super) fn fails(&mut self, fault: FleetFault) -> Result<(), Breach> {
@@ -91,13 +99,46 @@ impl FleetSimulation {
         if self.is_leader_up { self.plan(false) } else { Ok(()) }
     }
 
-    /// Plans for the nodes that are known, and tells them.
+    /// Plans for the nodes that are known, and tells them. `at_once`: the first plan is in force at once.
     pub(super) fn plan(&mut self, at_once: bool) -> Result<(), Breach> {
         let planned = self.placement.plan(&self.known, &self.in_force);
         let planned = planned.map_err(|detail| Breach { id: "F2", detail })?;
         self.figures.planned(&planned);
-        for (name, plan) in &planned.nodes {
+        self.target = planned.nodes;
+        if !at_once {
+            return self.approach();
+        }
+        self.moves = Moves::new(self.target.clone());
+        self.put_in_force(self.target.clone(), true)
+    }
+
+    /// One step towards the last plans.
+    pub(super) fn approach(&mut self) -> Result<(), Breach> {
+        if !self.is_leader_up {
+            return Ok(());
+        }
+        let known = self.node_names.iter().zip(&self.nodes).zip(&self.known).filter(|(_, known)| **known);
+        let ready = |node: &Node| -> BTreeSet<String> {
+            let numbers = (0..).zip(&self.workload.models);
+            let ready = numbers.filter(|(number, _)| node.takes(*number));
+            ready.map(|(_, model)| model.name.clone()).collect()
+        };
+        let nodes = known.map(|((name, node), _)| (name.clone(), ready(node))).collect();
+        let plans = (&self.target, &self.in_force);
+        let step = self.placement.step(&mut self.moves, self.now, nodes, plans);
+        if step.waiting > 0 && self.next_approach <= self.now {
+            self.next_approach = self.now + APPROACH;
+            self.events.push(self.next_approach, What::Approach);
+        }
+        self.put_in_force(step.plans, false)
+    }
+
+    fn put_in_force(&mut self, plans: BTreeMap<String, NodePlan>, at_once: bool) -> Result<(), Breach> {
+        for (name, plan) in &plans {
             let Some(number) = self.node_numbers.get(name).copied() else { continue };
+            if self.in_force.get(name) == Some(plan) {
+                continue;
+            }
             for planned in &plan.models {
                 for picker in &mut self.pickers {
                     picker.balancer.planned(number, &planned.model, planned.rate);
@@ -124,7 +165,7 @@ impl FleetSimulation {
             self.settle(number);
             self.load(number, &new);
         }
-        self.in_force = planned.nodes;
+        self.in_force.extend(plans);
         Ok(())
     }
 
@@ -149,6 +190,6 @@ impl FleetSimulation {
         }
         node.load(self.now, spec, &mut self.noise)?;
         self.settle(number);
-        Ok(())
+        self.approach()
     }
 }

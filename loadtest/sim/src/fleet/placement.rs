@@ -1,10 +1,12 @@
 //! The planner's inputs, from a workload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
+use fleet_core::moves::{MoveNode, Moves, Step, Transition};
 use fleet_core::node_plan::NodePlan;
-use fleet_core::planner::{FleetNode, FleetPlan, Inputs, Sharing, plan};
+use fleet_core::planner::{FleetNode, FleetPlan, Inputs, Rules, Sharing, plan};
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{Device, DeviceType};
 use gpulet_core::profile::Profile;
@@ -12,6 +14,8 @@ use workload::{Fleet, Workload};
 
 /// Name of the device type of every lane.
 const LANE: &str = "lane";
+/// Copies that are started in a minute at most: the default of a `ServingPool`.
+const MOVES_PER_MINUTE: usize = 6;
 
 /// A lane is a device of one unit. Memory is counted in models.
 #[derive(Debug)]
@@ -87,9 +91,34 @@ impl Placement {
             profiles: &self.profiles,
             interference: &self.interference,
             in_force,
+            rules: &Rules::default(),
             sharing: Sharing::Lanes,
         };
         plan(&inputs, 1).map_err(|error| error.to_string())
+    }
+
+    /// One step towards plans. `nodes` are those that work, with the models that they are ready to serve.
+    pub(super) fn step(
+        &self,
+        moves: &mut Moves,
+        now: u64,
+        nodes: BTreeMap<String, BTreeSet<String>>,
+        (target, in_force): (&BTreeMap<String, NodePlan>, &BTreeMap<String, NodePlan>),
+    ) -> Step {
+        let models_max = self.nodes.first().map_or(0, |node| node.models_max as usize);
+        let node = |(name, ready): (String, BTreeSet<String>)| {
+            let node = MoveNode { models_max, memory_bytes: u64::MAX, ready, ..MoveNode::default() };
+            (name, node)
+        };
+        let transition = Transition {
+            nodes: &nodes.into_iter().map(node).collect(),
+            models: &BTreeMap::new(),
+            target,
+            per_minute: &[MOVES_PER_MINUTE],
+            excludes: &|_, _| false,
+            allows: &|_, _| true,
+        };
+        moves.step(Duration::from_nanos(now), in_force, &transition)
     }
 
     /// The models of a plan, by number.

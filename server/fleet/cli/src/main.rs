@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod agent;
 mod crds;
 mod fleet;
+mod observed;
 mod pick;
 mod planner;
 mod process;
@@ -27,7 +28,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   tessera-fleet crds --out deploy/crds
-  tessera-fleet fleet --namespace models
+  tessera-fleet fleet --namespace models --service tessera-nodes --pickers tessera-pickers
   tessera-fleet pick --namespace models --service tessera-nodes
   tessera-fleet pick --node a=10.0.0.1:8000,10.0.0.1:8001 --node b=10.0.0.2:8000,10.0.0.2:8001
   tessera-fleet agent --namespace models --node worker-1 --admin 127.0.0.1:8003

@@ -91,7 +91,11 @@ fn read(option: &str, path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("{option} {}", path.display()))
 }
 
-fn key(path: Option<&Path>) -> anyhow::Result<Key> {
+/// The key of a file.
+///
+/// # Errors
+/// The file cannot be read, or does not have one line.
+pub fn key(path: Option<&Path>) -> anyhow::Result<Key> {
     let Some(path) = path else { return Ok(None) };
     let value = format!("Bearer {}", read("--key-file", path)?.trim());
     let value = value.parse().with_context(|| format!("--key-file {}: expected one line", path.display()))?;
@@ -118,7 +122,10 @@ pub async fn run(arguments: PickArgs) -> anyhow::Result<()> {
     let key = key(arguments.key_file.as_deref())?;
     let stop = process::stop_signal()?;
     let members = match &arguments.service {
-        Some(service) => from_service(&arguments.process, service, stop.clone()).await?,
+        Some(service) => {
+            let (client, namespace) = process::client(&arguments.process).await?;
+            from_service(client, namespace, service, stop.clone())
+        }
         None => {
             let mut nodes = arguments.node;
             if let Some(path) = &arguments.nodes_file {
@@ -140,12 +147,13 @@ pub async fn run(arguments: PickArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn from_service(
-    arguments: &ProcessArgs,
+/// The nodes behind a Service of Kubernetes, as they change.
+pub fn from_service(
+    client: kube::Client,
+    namespace: String,
     service: &str,
     stop: CancellationToken,
-) -> anyhow::Result<watch::Receiver<Members>> {
-    let (client, namespace) = process::client(arguments).await?;
+) -> watch::Receiver<Members> {
     let (sender, members) = watch::channel(Members::default());
     let service = service.to_owned();
     tokio::spawn(async move {
@@ -163,7 +171,7 @@ async fn from_service(
         };
         members::follow(client, &namespace, &service, stop, each).await;
     });
-    Ok(members)
+    members
 }
 
 #[cfg(test)]

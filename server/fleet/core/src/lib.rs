@@ -6,9 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch_times;
 pub mod epoch;
 pub mod lease;
+pub mod moves;
 pub mod node_plan;
 pub mod pick;
 pub mod planner;
+pub mod traffic;
 pub mod view;

@@ -1,8 +1,10 @@
 //! Plans a fleet: which models each node has, and which rates go where.
 //!
 //! Nodes that partition their devices form one placement problem of `gpulet-core` ([`Sharing::Gpulets`]). Nodes whose models share
-//! lanes are divided into pools of models that suit each other ([`Sharing::Lanes`]). Both start from the plan in force.
+//! lanes are divided into pools of models that suit each other ([`Sharing::Lanes`]). Both start from the plan in force. Models that may
+//! not be on every node ([`Rules::nodes`]) get nodes of their own first.
 
+mod domains;
 mod gpulets;
 mod inputs;
 mod pool_nodes;
@@ -16,7 +18,7 @@ use gpulet_core::problem::ProblemError;
 
 use crate::node_plan::NodePlan;
 
-pub use self::inputs::{FleetNode, Inputs, Sharing};
+pub use self::inputs::{FleetNode, Inputs, Rules, Sharing, Spread};
 
 /// A plan of a fleet.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +29,10 @@ pub struct FleetPlan {
     pub share: f64,
     /// Devices that serve.
     pub devices_used: usize,
-    /// Devices that the rates need, with the reserve of the planner.
+    /// Devices that the rates need, with the reserve of the planner and at least one node for each pool.
     pub devices_wanted: usize,
+    /// Lanes that the rates keep busy; 0 for partitioned devices.
+    pub lanes_busy: f64,
     /// No plan for this load needs fewer devices: the fluid relaxation ignores that devices are whole, memory and waiting.
     pub devices_least: f64,
     /// Copies of models, spares included, that nodes must load.
@@ -51,16 +55,21 @@ pub enum NotPlanned {
 /// # Errors
 /// If the inputs are not valid, or not even a plan without load exists.
 pub fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlanned> {
-    let mut plan = match inputs.sharing {
-        Sharing::Gpulets => gpulets::plan(inputs, epoch),
-        Sharing::Lanes => shared_lanes::plan(inputs, epoch),
-    }?;
+    let mut plan = domains::plan(inputs, epoch)?;
     let loads = plan.nodes.iter().map(|(name, plan)| {
         let held = inputs.in_force.get(name).map(names).unwrap_or_default();
         plan.models.iter().filter(|planned| !held.contains(planned.model.as_str())).count()
     });
     plan.loads = loads.sum();
     Ok(plan)
+}
+
+/// Plans nodes that any of the models may be on.
+fn plan_domain(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlanned> {
+    match inputs.sharing {
+        Sharing::Gpulets => gpulets::plan(inputs, epoch),
+        Sharing::Lanes => shared_lanes::plan(inputs, epoch),
+    }
 }
 
 fn names(plan: &NodePlan) -> BTreeSet<&str> {

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt as _};
-use metrics::{gauge, histogram};
+use metrics::{counter, gauge, histogram};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
@@ -55,6 +55,7 @@ pub struct Leader<P> {
     nodes: Option<Store<Node>>,
     changed: Arc<Notify>,
     planner: Mutex<Option<P>>,
+    started: Instant,
 }
 
 impl<P: Planner> Leader<P> {
@@ -71,7 +72,8 @@ impl<P: Planner> Leader<P> {
         let nodes =
             options.watch_nodes.then(|| watches::copy(Api::all(client.clone()), "Node", notify(), token()));
         let planner = Mutex::new(Some(planner));
-        Arc::new(Self { client, options, models, pools, plans, nodes, changed, planner })
+        let started = Instant::now();
+        Arc::new(Self { client, options, models, pools, plans, nodes, changed, planner, started })
     }
 
     /// Waits until all copies are complete. False: a watch ended.
@@ -103,6 +105,7 @@ impl<P: Planner> Leader<P> {
         while term.is_valid() {
             let inputs = self.inputs(term.epoch());
             let Some(plans) = self.plan(&inputs).await else { return };
+            measure(&plans);
             let wanted = wanted(&inputs, &plans, &term);
             let next = writer.write(started.elapsed(), wanted, &term).await;
             let wait = next.map_or(REPLAN, |at| at.saturating_sub(started.elapsed())).min(REPLAN);
@@ -134,7 +137,7 @@ impl<P: Planner> Leader<P> {
         gauge!("tessera_fleet_nodes", "state" => "lost")
             .set(nodes.iter().filter(|node| !node.alive).count() as f64);
         gauge!("tessera_fleet_models").set(models.len() as f64);
-        Inputs { epoch, pools, models, nodes }
+        Inputs { epoch, now: self.started.elapsed(), pools, models, nodes }
     }
 
     /// Plans on a thread of its own: it may take seconds, while the Lease must be renewed.
@@ -162,6 +165,20 @@ impl<P: Planner> Leader<P> {
             }
         }
     }
+}
+
+/// Metrics of plans.
+fn measure(plans: &Plans) {
+    let Plans { need, moves, unplaced, problem, .. } = plans;
+    gauge!("tessera_fleet_devices_wanted").set(need.devices_wanted as f64);
+    gauge!("tessera_fleet_devices_used").set(need.devices_used as f64);
+    gauge!("tessera_fleet_share").set(need.share);
+    counter!("tessera_fleet_moves_total").increment(u64::try_from(moves.started).unwrap_or_default());
+    gauge!("tessera_fleet_moves_waiting").set(moves.waiting as f64);
+    gauge!("tessera_fleet_moves_blocked").set(moves.blocked as f64);
+    gauge!("tessera_fleet_models_unplaced").set(unplaced.len() as f64);
+    let failures = counter!("tessera_fleet_plan_failures_total");
+    failures.increment(u64::from(problem.is_some()));
 }
 
 /// Everything that the API server should have.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::reflector::Store;
 use kube::{Api, Client};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -13,8 +14,10 @@ use crate::watches;
 
 /// Label of slices with the name of their Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
-/// Names of ports, and their numbers without one.
+/// Names of the ports of servers, and their numbers without one.
 const PORTS: [(&str, i32); 2] = [("http", 8000), ("grpc", 8001)];
+/// The port of pickers. They have no other one.
+const PICKER_PORTS: [(&str, i32); 2] = [("grpc", 9002), ("grpc", 9002)];
 
 /// A node and its addresses as `HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,9 +51,8 @@ pub async fn follow(
     mut each: impl FnMut(Vec<Member>, Vec<Rate>),
 ) {
     let changed = Arc::new(Notify::new());
-    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), namespace);
-    let plans: Api<NodePlan> = Api::namespaced(client, namespace);
-    let slices = watches::copy(slices, "EndpointSlice", Arc::clone(&changed), stop.clone());
+    let plans: Api<NodePlan> = Api::namespaced(client.clone(), namespace);
+    let slices = slices(client, namespace, &changed, &stop);
     let plans = watches::copy(plans, "NodePlan", Arc::clone(&changed), stop.clone());
     let mut last = (Vec::new(), Vec::new());
     loop {
@@ -58,17 +60,55 @@ pub async fn follow(
             () = stop.cancelled() => return,
             () = changed.notified() => {}
         }
-        let of_service = |slice: &Arc<EndpointSlice>| {
-            let label = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_LABEL));
-            label.is_some_and(|label| label == service)
-        };
-        let slices: Vec<Arc<EndpointSlice>> = slices.state().into_iter().filter(of_service).collect();
-        let current = (members(&slices), rates(&plans.state()));
+        let current = (members(&of_service(&slices, service), PORTS), rates(&plans.state()));
         if current != last {
             last = current.clone();
             each(current.0, current.1);
         }
     }
+}
+
+/// Follows the pickers behind a Service until it is told to stop. `each` gets their addresses as `HOST:PORT` after every change.
+pub async fn follow_pickers(
+    client: Client,
+    namespace: &str,
+    service: &str,
+    stop: CancellationToken,
+    mut each: impl FnMut(BTreeSet<String>),
+) {
+    let changed = Arc::new(Notify::new());
+    let slices = slices(client, namespace, &changed, &stop);
+    let mut last = BTreeSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = changed.notified() => {}
+        }
+        let members = members(&of_service(&slices, service), PICKER_PORTS);
+        let current: BTreeSet<String> = members.into_iter().map(|member| member.grpc).collect();
+        if current != last {
+            last.clone_from(&current);
+            each(current);
+        }
+    }
+}
+
+fn slices(
+    client: Client,
+    namespace: &str,
+    changed: &Arc<Notify>,
+    stop: &CancellationToken,
+) -> Store<EndpointSlice> {
+    watches::copy(Api::namespaced(client, namespace), "EndpointSlice", Arc::clone(changed), stop.clone())
+}
+
+/// The slices of a Service.
+fn of_service(slices: &Store<EndpointSlice>, service: &str) -> Vec<Arc<EndpointSlice>> {
+    let is_own = |slice: &Arc<EndpointSlice>| {
+        let label = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_LABEL));
+        label.is_some_and(|label| label == service)
+    };
+    slices.state().into_iter().filter(is_own).collect()
 }
 
 /// An endpoint, by its address and ports.
@@ -78,7 +118,7 @@ struct Found {
 }
 
 /// The serving endpoints of the slices, each once.
-fn members(slices: &[Arc<EndpointSlice>]) -> Vec<Member> {
+fn members(slices: &[Arc<EndpointSlice>], names: [(&str, i32); 2]) -> Vec<Member> {
     let mut found: BTreeMap<(String, [i32; 2]), Found> = BTreeMap::new();
     for slice in slices {
         let port = |(name, default): (&str, i32)| {
@@ -88,7 +128,7 @@ fn members(slices: &[Arc<EndpointSlice>]) -> Vec<Member> {
                 .and_then(|port| port.port)
                 .unwrap_or(default)
         };
-        let ports = PORTS.map(port);
+        let ports = names.map(port);
         for endpoint in slice.endpoints.iter().flatten() {
             // A server that drains still serves, and says itself that it drains.
             let serves =
@@ -157,7 +197,7 @@ mod tests {
                 r#"{"metadata": {"name": "s-2"}, "addressType": "IPv6", "endpoints": [{"addresses": ["fd00::1"]}]}"#,
             ),
         ];
-        let members = members(&slices);
+        let members = members(&slices, PORTS);
         let found: Vec<(&str, &str, &str)> = members
             .iter()
             .map(|member| (member.name.as_str(), member.http.as_str(), member.grpc.as_str()))

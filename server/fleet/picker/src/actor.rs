@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::chooser::{Answer, Asked, Choice, Chooser};
+use crate::follow::{Listener, Signals, update};
 use crate::measures::{Measures, overflowed};
 use crate::nodes::{Endpoint, PlannedRate};
 use crate::timer::Timer;
@@ -117,14 +118,35 @@ impl Handle {
         let _ = self.mailbox.send(Message::Done(ticket));
     }
 
-    /// Something happened to a node.
-    pub fn node(&self, event: NodeEvent) {
+    fn node(&self, event: NodeEvent) {
         let _ = self.mailbox.send(Message::Node(event));
     }
 
     /// Answers all requests that wait, because this process is about to end.
     pub fn release(&self) {
         let _ = self.mailbox.send(Message::Release);
+    }
+}
+
+impl Listener for Handle {
+    fn added(&self, node: &Arc<Endpoint>) {
+        self.node(NodeEvent::Added(Arc::clone(node)));
+    }
+
+    fn removed(&self, node: &str) {
+        self.node(NodeEvent::Removed(node.to_owned()));
+    }
+
+    fn heard(&self, node: &Arc<Endpoint>, signals: Signals) {
+        self.node(NodeEvent::Seen(Arc::clone(node), update(signals)));
+    }
+
+    fn lost(&self, node: &Arc<Endpoint>) {
+        self.node(NodeEvent::Lost(Arc::clone(node)));
+    }
+
+    fn planned(&self, rate: PlannedRate) {
+        self.node(NodeEvent::Planned(rate));
     }
 }
 

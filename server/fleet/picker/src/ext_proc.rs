@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::actor::{Handle, Held};
 use crate::answers;
 use crate::chooser::{Answer, Asked, Choice};
+use crate::demand::Counter;
 use crate::headers;
 use crate::measures::malformed;
 use crate::proto::ext_proc::external_processor_server::ExternalProcessor;
@@ -35,6 +36,8 @@ type Pending = Pin<Box<dyn Future<Output = (ProcessingResponse, Option<Held>)> +
 pub struct Processor {
     /// The task that chooses.
     pub picker: Handle,
+    /// What gateways ask for.
+    pub demand: Counter,
     /// Ends streams whose request was answered.
     pub stop: CancellationToken,
 }
@@ -43,6 +46,7 @@ pub struct Processor {
 struct Exchange {
     parts: Streaming<ProcessingRequest>,
     picker: Handle,
+    demand: Counter,
     stop: CancellationToken,
     pending: Option<Pending>,
     held: Option<Held>,
@@ -67,7 +71,8 @@ impl Exchange {
         Some(Ok(match part {
             Part::RequestHeaders(headers) => {
                 let headers = headers.headers.unwrap_or_default();
-                let mut pending: Pending = Box::pin(choose(self.picker.clone(), headers));
+                let mut pending: Pending =
+                    Box::pin(choose(self.picker.clone(), self.demand.clone(), headers));
                 match tokio::time::timeout(QUIET_MAX, &mut pending).await {
                     Ok(answer) => self.answered(answer),
                     Err(_) => {
@@ -93,7 +98,7 @@ impl Exchange {
     }
 }
 
-async fn choose(picker: Handle, headers: HeaderMap) -> (ProcessingResponse, Option<Held>) {
+async fn choose(picker: Handle, demand: Counter, headers: HeaderMap) -> (ProcessingResponse, Option<Held>) {
     let headers::Asked { grpc, model, rows, timeout } = match headers::read(&headers) {
         Ok(read) => read,
         Err(message) => {
@@ -102,6 +107,7 @@ async fn choose(picker: Handle, headers: HeaderMap) -> (ProcessingResponse, Opti
             return (answers::refuse(&refusal, headers::is_grpc(&headers)), None);
         }
     };
+    demand.arrived(model.as_deref(), rows);
     let name = model.clone().unwrap_or_default();
     let (answer, held) = picker.pick(Asked { key: 0, model, rows, timeout, class: 0 }).await;
     let reply = match answer {
@@ -128,6 +134,7 @@ impl ExternalProcessor for Processor {
         let exchange = Exchange {
             parts: request.into_inner(),
             picker: self.picker.clone(),
+            demand: self.demand.clone(),
             stop: self.stop.clone(),
             pending: None,
             held: None,

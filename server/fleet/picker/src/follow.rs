@@ -12,13 +12,12 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
-use crate::actor::{Handle, NodeEvent};
 use crate::nodes::{Endpoint, Members, PlannedRate};
+use crate::proto::fleet::WatchRequest;
 use crate::proto::fleet::node_signals_client::NodeSignalsClient;
-use crate::proto::fleet::{ModelSignals, Signals, WatchRequest};
 
-/// Time between two messages of a node in milliseconds.
-const INTERVAL_MS: u32 = 100;
+pub use crate::proto::fleet::{ModelSignals, Signals};
+
 /// A stream without a message for this time is broken. Nodes send one every 5 seconds at least.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Time for a connection.
@@ -33,8 +32,28 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 /// A key for the nodes, as `Bearer KEY`.
 pub type Key = Option<MetadataValue<Ascii>>;
 
-/// Follows the nodes of a list that changes, until the list ends.
-pub async fn run(mut members: watch::Receiver<Members>, picker: Handle, key: Key) {
+/// What is done with what nodes say.
+pub trait Listener: Clone + Send + Sync + 'static {
+    /// A node is part of the fleet, with these addresses.
+    fn added(&self, node: &Arc<Endpoint>);
+    /// The node of that name was removed from the fleet, or its addresses changed.
+    fn removed(&self, node: &str);
+    /// A node said something.
+    fn heard(&self, node: &Arc<Endpoint>, signals: Signals);
+    /// The connection to a node broke.
+    fn lost(&self, node: &Arc<Endpoint>);
+    /// The plan sends this to a node. 0: nothing any more.
+    fn planned(&self, rate: PlannedRate);
+}
+
+/// Follows the nodes of a list that changes, for ever. `interval` is the least time between two messages of a node, 100 ms to 10 s.
+pub async fn run(
+    mut members: watch::Receiver<Members>,
+    listener: impl Listener,
+    key: Key,
+    interval: Duration,
+) {
+    let interval_ms = u32::try_from(interval.as_millis()).unwrap_or(u32::MAX);
     let mut followed: BTreeMap<String, (Arc<Endpoint>, DropGuard)> = BTreeMap::new();
     let mut rates: Vec<PlannedRate> = Vec::new();
     loop {
@@ -45,7 +64,7 @@ pub async fn run(mut members: watch::Receiver<Members>, picker: Handle, key: Key
             let stays = wanted.get(name.as_str()).is_some_and(|wanted| *wanted == endpoint);
             if !stays {
                 tracing::info!(node = name, "the node was removed, or its addresses changed");
-                picker.node(NodeEvent::Removed(name.clone()));
+                listener.removed(name);
             }
             stays
         });
@@ -53,9 +72,10 @@ pub async fn run(mut members: watch::Receiver<Members>, picker: Handle, key: Key
         for (name, endpoint) in wanted {
             followed.entry(name.to_owned()).or_insert_with(|| {
                 is_new = true;
-                picker.node(NodeEvent::Added(Arc::clone(endpoint)));
+                listener.added(endpoint);
                 let stop = CancellationToken::new();
-                tokio::spawn(follow(Arc::clone(endpoint), picker.clone(), key.clone(), stop.clone()));
+                let asking = Asking { node: Arc::clone(endpoint), key: key.clone(), interval_ms };
+                tokio::spawn(follow(asking, listener.clone(), stop.clone()));
                 (Arc::clone(endpoint), stop.drop_guard())
             });
         }
@@ -65,10 +85,7 @@ pub async fn run(mut members: watch::Receiver<Members>, picker: Handle, key: Key
             };
             let ended = rates.iter().filter(|old| !is_planned(old));
             let ended: Vec<PlannedRate> = ended.map(|old| PlannedRate { rate: 0.0, ..old.clone() }).collect();
-            ended
-                .into_iter()
-                .chain(current.rates.clone())
-                .for_each(|rate| picker.node(NodeEvent::Planned(rate)));
+            ended.into_iter().chain(current.rates.clone()).for_each(|rate| listener.planned(rate));
             rates = current.rates;
         }
         if members.changed().await.is_err() {
@@ -78,17 +95,25 @@ pub async fn run(mut members: watch::Receiver<Members>, picker: Handle, key: Key
     }
 }
 
+/// Which node is asked, and how.
+struct Asking {
+    node: Arc<Endpoint>,
+    key: Key,
+    interval_ms: u32,
+}
+
 /// Opens the stream of a node again whenever it ends.
-async fn follow(node: Arc<Endpoint>, picker: Handle, key: Key, stop: CancellationToken) {
+async fn follow(asking: Asking, listener: impl Listener, stop: CancellationToken) {
+    let node = &asking.node;
     let (first, longest) = PAUSES;
     let (mut pause, mut is_reported) = (first, false);
     loop {
         let mut heard = false;
         let reason = tokio::select! {
             () = stop.cancelled() => return,
-            reason = listen(&node, &picker, &key, &mut heard) => reason,
+            reason = listen(&asking, &listener, &mut heard) => reason,
         };
-        picker.node(NodeEvent::Lost(Arc::clone(&node)));
+        listener.lost(node);
         if heard {
             (pause, is_reported) = (first, false);
         }
@@ -109,7 +134,8 @@ async fn follow(node: Arc<Endpoint>, picker: Handle, key: Key, stop: Cancellatio
 }
 
 /// Reads one stream to its end, and returns why it ended.
-async fn listen(node: &Arc<Endpoint>, picker: &Handle, key: &Key, heard: &mut bool) -> String {
+async fn listen(asking: &Asking, listener: &impl Listener, heard: &mut bool) -> String {
+    let Asking { node, key, interval_ms } = asking;
     let channel = match Channel::from_shared(format!("http://{}", node.grpc)) {
         Ok(channel) => channel,
         Err(error) => return error.to_string(),
@@ -125,13 +151,13 @@ async fn listen(node: &Arc<Endpoint>, picker: &Handle, key: &Key, heard: &mut bo
         Ok(Err(error)) => return innermost(&error),
         Err(_) => return "no connection in time".to_owned(),
     };
-    let mut asking = NodeSignalsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let mut client = NodeSignalsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     // Names of Kubernetes may differ from the node's own, so any will do.
-    let mut request = Request::new(WatchRequest { node: String::new(), interval_ms: INTERVAL_MS });
+    let mut request = Request::new(WatchRequest { node: String::new(), interval_ms: *interval_ms });
     if let Some(key) = key {
         request.metadata_mut().insert("authorization", key.clone());
     }
-    let mut messages = match tokio::time::timeout(SILENCE, asking.watch(request)).await {
+    let mut messages = match tokio::time::timeout(SILENCE, client.watch(request)).await {
         Ok(Ok(answer)) => answer.into_inner(),
         Ok(Err(status)) => return reason_of(&status),
         Err(_) => return "no answer in time".to_owned(),
@@ -142,7 +168,7 @@ async fn listen(node: &Arc<Endpoint>, picker: &Handle, key: &Key, heard: &mut bo
                 if !std::mem::replace(heard, true) {
                     tracing::info!(node = node.name, models = signals.models.len(), "following this node");
                 }
-                picker.node(NodeEvent::Seen(Arc::clone(node), update(signals)));
+                listener.heard(node, signals);
             }
             Ok(Ok(None)) => return "the stream ended".to_owned(),
             Ok(Err(status)) => return reason_of(&status),
@@ -151,7 +177,9 @@ async fn listen(node: &Arc<Endpoint>, picker: &Handle, key: &Key, heard: &mut bo
     }
 }
 
-fn update(signals: Signals) -> Update {
+/// Signals as a picker and a planner know them.
+#[must_use]
+pub fn update(signals: Signals) -> Update {
     Update {
         complete: signals.complete,
         draining: signals.draining,
@@ -175,7 +203,7 @@ fn view(signals: ModelSignals) -> (String, ModelView) {
     (signals.model, view)
 }
 
-fn reason_of(status: &tonic::Status) -> String {
+pub(crate) fn reason_of(status: &tonic::Status) -> String {
     match std::error::Error::source(status) {
         Some(source) => innermost(source),
         None => format!("{:?}: {}", status.code(), status.message()),
@@ -183,7 +211,7 @@ fn reason_of(status: &tonic::Status) -> String {
 }
 
 /// The error at the end of the chain, which says what happened.
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let last = std::iter::successors(Some(error), |error| error.source()).last();
     last.map_or_else(String::new, ToString::to_string)
 }

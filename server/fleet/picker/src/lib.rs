@@ -9,8 +9,9 @@
 mod actor;
 mod answers;
 mod chooser;
+pub mod demand;
 mod ext_proc;
-mod follow;
+pub mod follow;
 mod headers;
 mod measures;
 pub mod nodes;

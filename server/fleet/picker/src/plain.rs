@@ -7,8 +7,11 @@ use tonic::{Code, Request, Response, Status};
 use crate::actor::{Handle, Held};
 use crate::answers::{address, batch_value};
 use crate::chooser::{Answer, Asked, Choice};
+use crate::demand::Counter;
 use crate::proto::fleet::picker_server::Picker;
-use crate::proto::fleet::{DoneRequest, DoneResponse, Endpoint, PickRequest, PickResponse};
+use crate::proto::fleet::{
+    DemandRequest, DemandResponse, DoneRequest, DoneResponse, Endpoint, PickRequest, PickResponse,
+};
 use crate::refusal::Refusal;
 
 /// Longest name of a model.
@@ -19,6 +22,8 @@ const MODEL_BYTES_MAX: usize = 1_024;
 pub struct Plain {
     /// The task that chooses.
     pub picker: Handle,
+    /// What gateways ask for.
+    pub demand: Counter,
 }
 
 fn read(request: &PickRequest) -> Result<Asked, Status> {
@@ -45,7 +50,9 @@ fn read(request: &PickRequest) -> Result<Asked, Status> {
 impl Picker for Plain {
     async fn pick(&self, request: Request<PickRequest>) -> Result<Response<PickResponse>, Status> {
         let request = request.into_inner();
-        let (answer, held) = self.picker.pick(read(&request)?).await;
+        let asked = read(&request)?;
+        self.demand.arrived(asked.model.as_deref(), asked.rows);
+        let (answer, held) = self.picker.pick(asked).await;
         match answer {
             Answer::Send { nodes, choice, .. } => {
                 let endpoint = |node: &std::sync::Arc<crate::nodes::Endpoint>| Endpoint {
@@ -77,5 +84,9 @@ impl Picker for Plain {
     async fn done(&self, request: Request<DoneRequest>) -> Result<Response<DoneResponse>, Status> {
         self.picker.done(request.into_inner().ticket);
         Ok(Response::new(DoneResponse {}))
+    }
+
+    async fn demand(&self, _: Request<DemandRequest>) -> Result<Response<DemandResponse>, Status> {
+        Ok(Response::new(DemandResponse { models: self.demand.models() }))
     }
 }

@@ -18,6 +18,7 @@ pub use crate::measures::HOLD_SECONDS;
 
 use crate::actor;
 use crate::chooser::Chooser;
+use crate::demand::Counter;
 use crate::ext_proc::Processor;
 use crate::follow;
 use crate::nodes::Members;
@@ -25,6 +26,8 @@ use crate::plain::Plain;
 use crate::proto::ext_proc::external_processor_server::ExternalProcessorServer;
 use crate::proto::fleet::picker_server::PickerServer;
 
+/// Time between two messages of a node.
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Streams of one connection at most. Each request of a gateway is a stream.
 const STREAMS_MAX: u32 = 16_384;
 /// Streams that a gateway may reset before they are looked at: clients that leave at once.
@@ -68,12 +71,13 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let (picker, mut task) = actor::start(Chooser::new(options)?)?;
-    let following = tokio::spawn(follow::run(members.clone(), picker.clone(), key));
+    let following = tokio::spawn(follow::run(members.clone(), picker.clone(), key, INTERVAL));
     let following = AbortOnDrop(following);
-    let processor = Processor { picker: picker.clone(), stop: stop.clone() };
+    let demand = Counter::start();
+    let processor = Processor { picker: picker.clone(), demand: demand.clone(), stop: stop.clone() };
     let processor = ExternalProcessorServer::new(processor).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let plain =
-        PickerServer::new(Plain { picker: picker.clone() }).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let plain = PickerServer::new(Plain { picker: picker.clone(), demand })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let serving = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)

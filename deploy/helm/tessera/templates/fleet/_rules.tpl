@@ -21,6 +21,9 @@
 - apiGroups: [tessera.dev]
   resources: [nodeplans/status]
   verbs: [get]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [get, list, watch]
 {{- end }}
 
 {{- define "tessera.fleet.pickerRules" }}

@@ -29,6 +29,7 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
         share,
         devices_used: used,
         devices_wanted: if share > 0.0 { used as f64 / share } else { devices_least }.ceil() as usize,
+        lanes_busy: 0.0,
         devices_least,
         loads: 0,
     })

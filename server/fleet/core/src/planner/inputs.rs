@@ -1,6 +1,6 @@
 //! What a plan of a fleet is made from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::interference::Interference;
 use gpulet_core::plan::{Gpulet, Plan};
@@ -37,6 +37,37 @@ pub struct FleetNode {
     pub accepts: bool,
 }
 
+/// On how many nodes models that share lanes are placed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// On all nodes, each with about the same load.
+    #[default]
+    All,
+    /// On as few as the rates need. The other nodes hold spares.
+    Few,
+}
+
+/// Where models may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Nodes of models that must not be on every node, by the name of the model.
+    pub nodes: BTreeMap<String, BTreeSet<String>>,
+    /// Nodes that have a model at most, spares included. Models that are not listed: as many as the rates need.
+    pub copies_max: BTreeMap<String, usize>,
+    /// Models that are never spares, for example because their memory is not known.
+    pub no_spares: BTreeSet<String>,
+    /// On how many nodes models are placed.
+    pub spread: Spread,
+}
+
+impl Rules {
+    /// Whether a model may be on a node.
+    #[must_use]
+    pub fn allow(&self, model: &str, node: &str) -> bool {
+        self.nodes.get(model).is_none_or(|nodes| nodes.contains(node))
+    }
+}
+
 /// What a plan of a fleet is made from.
 #[derive(Clone, Debug)]
 pub struct Inputs<'a> {
@@ -52,6 +83,8 @@ pub struct Inputs<'a> {
     pub interference: &'a Interference,
     /// The plans in force.
     pub in_force: &'a BTreeMap<String, NodePlan>,
+    /// Where models may be.
+    pub rules: &'a Rules,
 }
 
 impl<'a> Inputs<'a> {

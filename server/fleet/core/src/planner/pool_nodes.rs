@@ -2,23 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use super::inputs::Spread;
+
 /// A node, as it is dealt out.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Candidate<'a> {
     pub lanes: f64,
     pub zone: &'a str,
-    /// By pool: how many of its models the node holds already. Pools that are not listed: none.
-    pub held: BTreeMap<usize, usize>,
+    /// By pool: how many of its models the node holds already, and how many of these serve. Pools that are not listed: none.
+    pub held: BTreeMap<usize, (usize, usize)>,
 }
 
 /// The nodes of each pool, by index. Pools get nodes in proportion to the lanes that they need, at least `least` each while there are
-/// enough. Of the nodes that are left, a pool takes the one that holds most of its models, from a failure domain with few of its nodes.
-pub(super) fn dealt(needs: &[(f64, usize)], nodes: &[Candidate<'_>]) -> Vec<Vec<usize>> {
+/// enough. With [`Spread::Few`], they get no more than they need. Of the nodes that are left, a pool takes the one that holds most of its
+/// models, from a failure domain with few of its nodes.
+pub(super) fn dealt(needs: &[(f64, usize)], nodes: &[Candidate<'_>], spread: Spread) -> Vec<Vec<usize>> {
     let mut dealt: Vec<Vec<usize>> = vec![Vec::new(); needs.len()];
-    let counts = counts(needs, nodes);
+    let counts = counts(needs, nodes, spread);
     let mut free: Vec<bool> = vec![true; nodes.len()];
     // Nodes that hold models of a pool stay with it; those that hold most of them first.
-    let mut claims: Vec<(usize, usize, usize)> = Vec::new();
+    let mut claims: Vec<((usize, usize), usize, usize)> = Vec::new();
     for (number, node) in nodes.iter().enumerate() {
         claims.extend(node.held.iter().map(|(pool, held)| (*held, *pool, number)));
     }
@@ -57,7 +60,7 @@ pub(super) fn dealt(needs: &[(f64, usize)], nodes: &[Candidate<'_>]) -> Vec<Vec<
 }
 
 /// How many nodes each pool gets.
-fn counts(needs: &[(f64, usize)], nodes: &[Candidate<'_>]) -> Vec<usize> {
+fn counts(needs: &[(f64, usize)], nodes: &[Candidate<'_>], spread: Spread) -> Vec<usize> {
     let lanes: f64 = nodes.iter().map(|node| node.lanes).sum();
     let mean = lanes / nodes.len().max(1) as f64;
     let mut counts = vec![0_usize; needs.len()];
@@ -67,7 +70,10 @@ fn counts(needs: &[(f64, usize)], nodes: &[Candidate<'_>]) -> Vec<usize> {
         queue.push((Rank::of(*need, 0, mean), std::cmp::Reverse(pool)));
     }
     for _ in nodes {
-        let Some((_, std::cmp::Reverse(pool))) = queue.pop() else { break };
+        let Some((rank, std::cmp::Reverse(pool))) = queue.pop() else { break };
+        if spread == Spread::Few && !rank.lacks_least && rank.strain <= 1.0 {
+            break;
+        }
         let (Some(count), Some(need)) = (counts.get_mut(pool), needs.get(pool)) else { break };
         *count += 1;
         queue.push((Rank::of(*need, *count, mean), std::cmp::Reverse(pool)));
@@ -118,7 +124,7 @@ mod tests {
     #[test]
     fn nodes_are_dealt_in_proportion_and_over_zones() {
         let nodes = nodes(12);
-        let dealt = dealt(&[(12.0, 1), (6.0, 1), (0.1, 3)], &nodes);
+        let dealt = dealt(&[(12.0, 1), (6.0, 1), (0.1, 3)], &nodes, Spread::All);
         assert_eq!(dealt.iter().map(Vec::len).collect::<Vec<_>>(), [6, 3, 3]);
         for pool in &dealt {
             let zones: std::collections::BTreeSet<&str> = pool.iter().map(|node| nodes[*node].zone).collect();
@@ -133,9 +139,18 @@ mod tests {
     fn nodes_stay_with_the_pool_whose_models_they_hold() {
         let mut nodes = nodes(6);
         for number in [1, 4, 5] {
-            nodes[number].held = BTreeMap::from([(1, 4)]);
+            nodes[number].held = BTreeMap::from([(1, (4, 4))]);
         }
-        let dealt = dealt(&[(4.0, 1), (4.0, 1)], &nodes);
+        let dealt = dealt(&[(4.0, 1), (4.0, 1)], &nodes, Spread::All);
         assert_eq!(dealt, [vec![0, 2, 3], vec![1, 4, 5]]);
+    }
+
+    #[test]
+    fn pools_on_few_nodes_get_what_they_need_where_they_serve() {
+        let mut nodes = nodes(6);
+        nodes[0].held = BTreeMap::from([(0, (4, 0))]);
+        nodes[4].held = BTreeMap::from([(0, (4, 4))]);
+        assert_eq!(dealt(&[(2.0, 1), (0.1, 2)], &nodes, Spread::Few), [vec![4], vec![0, 2]]);
+        assert_eq!(dealt(&[(2.1, 1)], &nodes, Spread::Few), [vec![0, 4]]);
     }
 }

@@ -61,12 +61,26 @@ impl Busy {
         self.several += member.lanes(slack_us * STRETCH);
     }
 
+    fn of(members: &[Member]) -> Self {
+        let slack = members.iter().map(|member| member.slack_us).fold(f64::INFINITY, f64::min);
+        let mut busy = Self::default();
+        members.iter().for_each(|member| busy.add(member, slack));
+        busy
+    }
+
+    fn has_several(self) -> bool {
+        staffed(self.one_lane) >= STRETCH
+    }
+
     /// Lanes with the reserve.
     fn lanes(self) -> f64 {
-        let staffed = |busy: f64| busy + RESERVE * busy.sqrt();
-        let lanes = staffed(self.one_lane);
-        if lanes < STRETCH { lanes } else { staffed(self.several).max(STRETCH) }
+        if self.has_several() { staffed(self.several).max(STRETCH) } else { staffed(self.one_lane) }
     }
+}
+
+/// Lanes with the reserve, of those that are busy.
+fn staffed(busy: f64) -> f64 {
+    busy + RESERVE * busy.sqrt()
 }
 
 /// A pool: a range of the members, and the lanes that it needs.
@@ -76,12 +90,15 @@ pub(super) struct Pool {
     pub lanes: f64,
 }
 
+/// Lanes that members which share their lanes keep busy.
+pub(super) fn lanes_busy(members: &[Member]) -> f64 {
+    let busy = Busy::of(members);
+    if busy.has_several() { busy.several } else { busy.one_lane }
+}
+
 /// Lanes for members that share their lanes, reserve included.
 pub(super) fn lanes_for(members: &[Member]) -> f64 {
-    let slack = members.iter().map(|member| member.slack_us).fold(f64::INFINITY, f64::min);
-    let mut busy = Busy::default();
-    members.iter().for_each(|member| busy.add(member, slack));
-    busy.lanes()
+    Busy::of(members).lanes()
 }
 
 /// Divides members, in ascending order of slack, into the pools that need the fewest lanes in all. A batch of one row in a pool leaves

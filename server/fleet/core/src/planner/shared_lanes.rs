@@ -13,7 +13,7 @@ use gpulet_core::profile::{Profile, Quantile};
 use super::inputs::{FleetNode, Inputs};
 use super::pool_nodes::{Candidate, dealt};
 use super::pool_spares::spares;
-use super::pools::{Capacity, Member, divided, lanes_for};
+use super::pools::{Capacity, Member, divided, lanes_busy, lanes_for};
 use super::{FleetPlan, NotPlanned};
 use crate::node_plan::{NodePlan, PlannedModel, Role};
 
@@ -47,13 +47,12 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
             (lanes_for(&pool), pool.iter().map(|member| member.nodes_min).max().unwrap_or(1))
         })
         .collect();
-    let dealt = dealt(&needs, &candidates(inputs, &members, &pools, &nodes));
+    let dealt = dealt(&needs, &candidates(inputs, &members, &pools, &nodes), inputs.rules.spread);
     let mut plans: BTreeMap<String, NodePlan> = inputs
         .nodes
         .iter()
         .map(|node| (node.name.clone(), NodePlan { epoch, ..NodePlan::default() }))
         .collect();
-    let spares = spares(&members, &pools, &dealt, capacity, |left, right| excludes(inputs, left, right));
     let mut add = |node: usize, member: usize, share: f64, role: Role| {
         let model = members.get(member).and_then(|member| inputs.models.get(member.model));
         let plan = nodes.get(node).and_then(|node| plans.get_mut(&node.name));
@@ -62,28 +61,78 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
             plan.models.push(PlannedModel { model: model.name.clone(), rate, role });
         }
     };
+    let copies_max = |member: &Member| {
+        let model = inputs.models.get(member.model);
+        let listed = model.and_then(|model| inputs.rules.copies_max.get(&model.name));
+        listed.copied().unwrap_or(usize::MAX)
+    };
+    let mut held: Vec<(usize, Vec<usize>)> = (0..nodes.len()).map(|node| (node, Vec::new())).collect();
     for (pool, own) in pools.iter().zip(&dealt) {
-        for node in own {
-            pool.iter().for_each(|member| add(*node, *member, 1.0 / own.len() as f64, Role::Serving));
+        for member in pool {
+            let most = members.get(*member).map_or(usize::MAX, copies_max);
+            let chosen = if most < own.len() {
+                fewer(inputs, &members, *member, own, &nodes, &held, most)
+            } else {
+                own.clone()
+            };
+            for node in &chosen {
+                add(*node, *member, 1.0 / chosen.len() as f64, Role::Serving);
+                if let Some((_, models)) = held.get_mut(*node) {
+                    models.push(*member);
+                }
+            }
         }
     }
+    let spares_max = |member: &Member| {
+        let model = inputs.models.get(member.model);
+        let is_none = model.is_some_and(|model| inputs.rules.no_spares.contains(&model.name));
+        if is_none { 0 } else { copies_max(member) }
+    };
+    let spares = spares(&members, held, capacity, spares_max, |left, right| excludes(inputs, left, right));
     for (node, member) in spares {
         add(node, member, 0.0, Role::Spare);
     }
     for plan in plans.values_mut() {
         plan.models.sort_by(|left, right| left.model.cmp(&right.model));
     }
+    let mean = lanes / nodes.len().max(1) as f64;
     let needed: f64 = needs.iter().map(|(lanes, _)| lanes).sum();
+    let wanted: f64 = needs.iter().map(|(lanes, least)| lanes.max(*least as f64 * mean)).sum();
     let used =
         dealt.iter().flatten().filter_map(|node| nodes.get(*node)).map(|node| node.devices.len()).sum();
     Ok(FleetPlan {
         nodes: plans,
         share: if needed > 0.0 { lanes / needed } else { 1.0 },
         devices_used: used,
-        devices_wanted: needed.ceil() as usize,
+        devices_wanted: wanted.ceil() as usize,
+        lanes_busy: pools.iter().map(|pool| lanes_busy(&of_pool(pool))).sum(),
         devices_least: inputs.devices_least(),
         loads: 0,
     })
+}
+
+/// Of the nodes of a pool, those that have a model which may be on few: where it is in force, and then where few models serve.
+fn fewer(
+    inputs: &Inputs<'_>,
+    members: &[Member],
+    member: usize,
+    own: &[usize],
+    nodes: &[&FleetNode],
+    held: &[(usize, Vec<usize>)],
+    count: usize,
+) -> Vec<usize> {
+    let model = members.get(member).and_then(|member| inputs.models.get(member.model));
+    let has = |node: &usize| {
+        let plan = nodes.get(*node).and_then(|node| inputs.in_force.get(&node.name));
+        plan.zip(model).and_then(|(plan, model)| plan.model(&model.name)).map(|planned| planned.role)
+    };
+    let mut ranked = own.to_vec();
+    ranked.sort_by_key(|node| {
+        let role = has(node).map_or(2, |role| usize::from(role == Role::Spare));
+        (role, held.get(*node).map_or(0, |(_, models)| models.len()), *node)
+    });
+    ranked.truncate(count);
+    ranked
 }
 
 /// Whether two models, by index, must not share a device.
@@ -204,8 +253,8 @@ fn in_force(inputs: &Inputs<'_>, members: &[Member], capacity: Capacity) -> Opti
         let models = plan.models.iter().filter(|planned| planned.role == Role::Serving);
         models.filter_map(|planned| numbers.get(planned.model.as_str()).copied()).collect()
     };
-    let pools: BTreeSet<BTreeSet<usize>> =
-        inputs.in_force.values().map(serving).filter(|pool| !pool.is_empty()).collect();
+    let in_force = inputs.accepting().filter_map(|node| inputs.in_force.get(&node.name));
+    let pools: BTreeSet<BTreeSet<usize>> = in_force.map(serving).filter(|pool| !pool.is_empty()).collect();
     let fits = |pool: &BTreeSet<usize>| {
         let bytes = pool.iter().filter_map(|member| members.get(*member)).map(|member| member.bytes);
         pool.len() <= capacity.models && bytes.sum::<u64>() <= capacity.bytes
@@ -228,10 +277,12 @@ fn candidates<'a>(
         pool_of.extend(models.map(|model| (model.name.as_str(), number)));
     }
     let of = |node: &&'a FleetNode| {
-        let mut held: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut held: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         for planned in inputs.in_force.get(&node.name).into_iter().flat_map(|plan| &plan.models) {
             if let Some(pool) = pool_of.get(planned.model.as_str()) {
-                *held.entry(*pool).or_default() += 1;
+                let (copies, serving) = held.entry(*pool).or_default();
+                *copies += 1;
+                *serving += usize::from(planned.role == Role::Serving);
             }
         }
         Candidate { lanes: node.devices.len() as f64, zone: &node.zone, held }

@@ -55,6 +55,7 @@ struct Fleet {
     profiles: Vec<Profile>,
     in_force: BTreeMap<String, NodePlan>,
     sharing: Sharing,
+    rules: Rules,
 }
 
 impl Fleet {
@@ -74,6 +75,7 @@ impl Fleet {
                 .collect(),
             in_force: BTreeMap::new(),
             sharing: Sharing::Lanes,
+            rules: Rules::default(),
         }
     }
 
@@ -86,6 +88,7 @@ impl Fleet {
                 profiles: &self.profiles,
                 interference: &NONE,
                 in_force: &self.in_force,
+                rules: &self.rules,
             },
             7,
         )
@@ -181,6 +184,66 @@ fn models_that_must_not_meet_do_not_share_nodes() {
             node.models.iter().map(|planned| planned.model[1..].parse::<usize>().unwrap() % 2).collect();
         assert!(tenants.len() <= 1, "{node:?}");
     }
+}
+
+#[test]
+fn models_are_only_where_they_may_be() {
+    for spread in [Spread::All, Spread::Few] {
+        let mut fleet = Fleet::new(12, 10);
+        fleet.rules.spread = spread;
+        let names =
+            |numbers: &[usize]| numbers.iter().map(|at| format!("node-{at}")).collect::<BTreeSet<_>>();
+        let of = |model: usize, nodes: &[usize]| (format!("m{model:03}"), names(nodes));
+        // The first two exclude each other, the next two must share the only node of the last one.
+        fleet.rules.nodes =
+            [of(0, &[3, 4]), of(1, &[5]), of(2, &[7, 8]), of(3, &[8, 9]), of(4, &[8])].into_iter().collect();
+        let plan = fleet.follow();
+        check(&fleet, &plan);
+        for (model, nodes) in &fleet.rules.nodes {
+            for (node, plan) in plan.nodes.iter().filter(|(_, plan)| plan.model(model).is_some()) {
+                assert!(nodes.contains(node), "{model} is on {node}: {plan:?}");
+            }
+        }
+        let again = fleet.follow();
+        assert_eq!((again.loads, &again.nodes), (0, &plan.nodes), "{spread:?}");
+        fleet.rules.nodes.insert("m005".to_owned(), names(&[30]));
+        assert!(
+            fleet.plan().unwrap_err().to_string().contains("no node that accepts models may have `m005`")
+        );
+    }
+    // One node for all: the rules of each of its models hold.
+    let mut fleet = Fleet::new(1, 3);
+    fleet.rules.nodes = [("m001".to_owned(), BTreeSet::from(["node-0".to_owned()]))].into();
+    check(&fleet, &fleet.plan().unwrap());
+}
+
+#[test]
+fn few_nodes_serve_and_the_others_hold_spares() {
+    let mut fleet = Fleet::new(12, 6);
+    fleet.models.iter_mut().for_each(|model| model.rate = 10.0);
+    fleet.rules.spread = Spread::Few;
+    let plan = fleet.follow();
+    check(&fleet, &plan);
+    assert!(plan.devices_used < 24, "{} devices are used", plan.devices_used);
+    assert!(plan.nodes.values().all(|node| !node.models.is_empty()), "{plan:?}");
+    fleet.models.iter_mut().for_each(|model| model.rate *= 20.0);
+    let more = fleet.follow();
+    check(&fleet, &more);
+    assert!(more.devices_used > plan.devices_used && more.devices_wanted > plan.devices_wanted);
+    assert!(more.lanes_busy > 0.0 && more.lanes_busy < more.devices_wanted as f64);
+}
+
+#[test]
+fn no_model_has_more_copies_than_it_may() {
+    let mut fleet = Fleet::new(12, 4);
+    fleet.rules.copies_max = [("m001".to_owned(), 2), ("m002".to_owned(), 1)].into();
+    let plan = fleet.follow();
+    check(&fleet, &plan);
+    for (model, most) in &fleet.rules.copies_max {
+        assert!(plan.nodes.values().filter(|node| node.model(model).is_some()).count() <= *most, "{model}");
+    }
+    let again = fleet.follow();
+    assert_eq!((again.loads, &again.nodes), (0, &plan.nodes));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fleet_core::node_plan;
 use k8s_openapi::api::core::v1::Node;
@@ -32,6 +33,8 @@ pub struct NodeState {
 pub struct Inputs {
     /// Epoch of the leader.
     pub epoch: u64,
+    /// Time since this process began to watch.
+    pub now: Duration,
     /// Pools by name.
     pub pools: Vec<Arc<ServingPool>>,
     /// Models by name.
@@ -47,10 +50,40 @@ pub struct Plans {
     pub nodes: BTreeMap<String, node_plan::NodePlan>,
     /// Nodes whose plans are written without waiting, because a model has too few copies.
     pub urgent: BTreeSet<String>,
-    /// Devices that the models need. `None`: the planner does not say.
-    pub devices_wanted: Option<u32>,
+    /// What the models need.
+    pub need: Need,
+    /// How far the plans are from those that are wanted in the end.
+    pub moves: MoveCounts,
+    /// Why the models cannot be planned together. They then keep their copies, at least `minReplicas`.
+    pub problem: Option<String>,
     /// Models without enough nodes, and why.
     pub unplaced: BTreeMap<String, String>,
+}
+
+/// Devices that the models need.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Need {
+    /// Devices that are needed, with reserve.
+    pub devices_wanted: usize,
+    /// Devices of the nodes that serve.
+    pub devices_used: usize,
+    /// Devices of the nodes that may be used.
+    pub devices_usable: usize,
+    /// What the fleet can serve, relative to the rates; below 1 it is too small. 1 without load, 0 if no plan exists.
+    pub share: f64,
+    /// Devices that the rates keep busy.
+    pub devices_busy: f64,
+}
+
+/// Copies of models that are started or wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoveCounts {
+    /// Started by this plan.
+    pub started: usize,
+    /// Not started yet.
+    pub waiting: usize,
+    /// Of these, copies that find no space.
+    pub blocked: usize,
 }
 
 /// Makes plans. It may keep state between two calls, and is called again after each change.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::inputs::{Inputs, NodeState, Plans, selects};
-use crate::resources::condition::{self, Finding, READY};
+use super::inputs::{Inputs, Need, NodeState, Plans, selects};
+use crate::resources::condition::{self, Finding, READY, SUFFICIENT};
 use crate::resources::model::{Model, ModelStatus};
 use crate::resources::serving_pool::{ServingPool, ServingPoolStatus};
 
@@ -80,15 +80,45 @@ pub fn pool(
     let mut conditions = pool.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let finding = Finding { kind: READY, holds: Some(holds), reason, message: &message, generation };
     condition::set(&mut conditions, finding, now);
+    let devices: usize = alive.iter().map(|node| node.status.devices.len().max(1)).sum();
+    let wanted = part(&plans.need, devices);
+    let enough = sufficiency(plans, wanted, devices);
+    let (holds, reason, message) = &enough;
+    let finding = Finding { kind: SUFFICIENT, holds: Some(*holds), reason, message, generation };
+    condition::set(&mut conditions, finding, now);
     ServingPoolStatus {
         observed_generation: generation,
         replicas: count(alive.iter().map(|node| node.status.devices.len()).sum()),
-        devices_wanted: plans.devices_wanted.map(|devices| i32::try_from(devices).unwrap_or(i32::MAX)),
+        devices_wanted: Some(count(wanted)),
         nodes: count(nodes.len()),
         selector: selector(&pool.spec.node_selector),
         leader: leader.to_owned(),
         epoch,
         conditions,
+    }
+}
+
+/// The devices wanted of a pool, in proportion to its devices.
+fn part(need: &Need, devices: usize) -> usize {
+    if need.devices_usable == 0 {
+        return need.devices_wanted;
+    }
+    need.devices_wanted.saturating_mul(devices).div_ceil(need.devices_usable)
+}
+
+/// Whether a pool has the devices that are wanted, and why they are.
+fn sufficiency(plans: &Plans, wanted: usize, devices: usize) -> (bool, &'static str, String) {
+    if let Some(problem) = &plans.problem {
+        return (false, "NotPlanned", format!("models keep their copies: {problem}"));
+    }
+    let need = &plans.need;
+    let why = format!(
+        "{wanted} of {devices} devices are wanted: in the fleet, rates keep {:.1} of {} devices busy, and {} are wanted with reserve and minReplicas",
+        need.devices_busy, need.devices_usable, need.devices_wanted
+    );
+    match wanted <= devices {
+        true => (true, "DevicesSuffice", why),
+        false => (false, "TooFewDevices", why),
     }
 }
 

@@ -6,6 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 /// Condition of every kind: what the spec asks for is in force.
 pub const READY: &str = "Ready";
 
+/// Condition of a pool: it has the devices that the models need.
+pub const SUFFICIENT: &str = "Sufficient";
+
 /// Longest message that is written, bytes. Kubernetes allows 32,768.
 const MESSAGE_MAX: usize = 1_024;
 

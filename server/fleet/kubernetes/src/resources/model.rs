@@ -52,18 +52,18 @@ pub struct ModelSpec {
     /// On which nodes it may be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// Rows per second that are expected before the fleet has measured any.
+    /// Rows per second to plan for at least. The fleet plans for more if it measures more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.0))]
     pub rate: Option<f64>,
-    /// Bytes of device memory that one copy takes. Nodes use it to load before they unload. Absent: not known.
+    /// Bytes of device memory that one copy takes. Plans stay within the memory of nodes, and nodes load before they unload. Absent: not known,
+    /// and plans count 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub memory_bytes: Option<i64>,
-    /// Profile of batch times: the name of a file in the profiles of the repository, or a URL.
+    /// Batch times that plans use until the fleet has measured the model. Absent: until then, it has `minReplicas` copies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 2_048))]
-    pub profile: Option<String>,
+    pub profile: Option<Profile>,
 }
 
 const fn one() -> i32 {
@@ -101,6 +101,30 @@ pub struct Objective {
         "self.matches('^[0-9]+([.][0-9]+)?(us|ms|s|m)$') && duration(self) > duration('0s') && duration(self) <= duration('1h')")
         .message("objective.slo: expected a duration above 0 and at most 60m, such as 50ms"))]
     pub slo: String,
+}
+
+/// Batch times of a model that was never measured: a batch of n rows takes `fixed` and n times `perRow`.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("duration(self.fixed) + duration(self.perRow) > duration('0s')")
+    .message("profile: expected fixed or perRow above 0"))]
+pub struct Profile {
+    /// Time of every batch, however few rows it has, for example `2ms`.
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new(
+        "self.matches('^[0-9]+([.][0-9]+)?(us|ms|s|m)$') && duration(self) <= duration('1h')")
+        .message("profile.fixed: expected a duration of at most 60m, such as 2ms"))]
+    pub fixed: String,
+    /// Time of each row in addition, for example `300us`.
+    #[schemars(length(max = 32))]
+    #[x_kube(validation = Rule::new(
+        "self.matches('^[0-9]+([.][0-9]+)?(us|ms|s|m)$') && duration(self) <= duration('1h')")
+        .message("profile.perRow: expected a duration of at most 60m, such as 300us"))]
+    pub per_row: String,
+    /// Largest batch in rows.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 4_096))]
+    pub max_batch: i32,
 }
 
 /// On which nodes a model may be.

@@ -40,27 +40,31 @@ pub struct ServingPoolSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[x_kube(validation = Rule::new("self.size() <= 16").message("nodeSelector: expected at most 16 labels"))]
     pub node_selector: BTreeMap<String, String>,
-    /// Devices that the pool has, set by a person or an autoscaler through the scale subresource. Absent: those that its nodes have.
+    /// Devices that plans use at most, set by a person or an autoscaler through the scale subresource. Nodes are used as a whole. Absent:
+    /// all devices of the pool's nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
     pub replicas: Option<i32>,
     /// How models are placed on nodes.
     #[serde(default)]
     pub policy: PlannerPolicy,
-    /// Share of each device that plans leave free, from 0 to 0.9.
+    /// Share of the planned devices that is left free, from 0 to 0.9. If a model may be on nodes of several pools, the largest one counts.
     #[serde(default = "default_headroom")]
     #[schemars(range(min = 0.0, max = 0.9))]
     pub headroom: f64,
-    /// Models that are moved to another node per minute at most.
+    /// Copies of models that the pool's nodes start to load in a minute at most. Not limited are first copies, those that `minReplicas` asks
+    /// for, and those that replace copies on failed nodes.
     #[serde(default = "default_moves")]
     #[schemars(range(min = 1, max = 1_000))]
     pub moves_per_minute: i32,
-    /// URL of the repository with the models.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 2_048))]
-    #[x_kube(validation = Rule::new("self.matches('^(s3|gs|az|abfs|http|https|file)://.+')")
-        .message("repository: expected a URL that starts with s3://, gs://, az://, abfs://, http://, https:// or file://"))]
-    pub repository: Option<String>,
+}
+
+impl ServingPoolSpec {
+    /// A pool of all nodes with the defaults of the definition.
+    #[must_use]
+    pub fn standard() -> Self {
+        Self { headroom: default_headroom(), moves_per_minute: default_moves(), ..Self::default() }
+    }
 }
 
 const fn default_headroom() -> f64 {
@@ -75,10 +79,10 @@ const fn default_moves() -> i32 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum PlannerPolicy {
-    /// On as few devices as the objectives allow.
+    /// On as few nodes as the rates need. The other nodes hold spares.
     #[default]
     Pack,
-    /// On all devices, each with about the same load.
+    /// On all nodes, each with about the same load.
     Spread,
 }
 
@@ -92,7 +96,7 @@ pub struct ServingPoolStatus {
     /// Devices of the pool's nodes that report some.
     #[serde(default)]
     pub replicas: i32,
-    /// Devices that the plans need. Absent: the planner does not say.
+    /// Devices that the models need, of several pools in proportion to their devices. The condition `Sufficient` says why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices_wanted: Option<i32>,
     /// Nodes with a plan.
@@ -107,7 +111,7 @@ pub struct ServingPoolStatus {
     /// Epoch of that leader.
     #[serde(default)]
     pub epoch: i64,
-    /// `Ready`: every node has the plan of this epoch in force, without refusals.
+    /// `Ready`: every node has the plan of this epoch in force, without refusals. `Sufficient`: the pool has the devices that the models need.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
