@@ -125,6 +125,7 @@ impl Telemetry {
             period: self.period.0,
             timeout: self.timeout.0,
             headers: headers.map_err(|reason| ("telemetry.headers_file", reason))?.unwrap_or_default(),
+            ..telemetry::Settings::default()
         };
         telemetry::check_connection(&settings).map_err(|mistake| {
             let setting = match mistake {

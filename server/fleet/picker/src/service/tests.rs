@@ -74,7 +74,8 @@ impl World {
         let members = watch::channel(Members::fixed(vec![endpoint]).unwrap()).1;
         let options = Options { picker: Settings::default(), ..Options::default() };
         let (stop, is_ready) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-        let run = run(listener, options, members, None, Arc::clone(&is_ready), stop.clone());
+        let peers = watch::channel(Peers::new()).1;
+        let run = run(listener, options, (members, peers), None, Arc::clone(&is_ready), stop.clone());
         Self { address, stop, is_ready, serving: tokio::spawn(run), node, signals }
     }
 
