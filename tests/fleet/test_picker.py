@@ -313,6 +313,42 @@ def test_an_owner_that_stops_loses_no_request(world: World) -> None:
     assert load.failed == []
 
 
+def test_pickers_find_each_other_by_a_service(api: ApiServer, world: World) -> None:
+    world.node("a", {"x": 1})
+    listen = free_addresses(2)
+    for number, address in enumerate(listen):
+        endpoint = {"addresses": ["127.0.0.1"], "targetRef": {"kind": "Pod", "name": f"pick-{number}"}}
+        status, answer = api.apply(
+            SLICES,
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {"name": f"pickers-{number}", "labels": {"kubernetes.io/service-name": "pickers"}},
+                "addressType": "IPv4",
+                "ports": [{"name": "grpc", "port": int(address.rpartition(":")[2]), "protocol": "TCP"}],
+                "endpoints": [endpoint],
+            },
+        )
+        assert status in (200, 201), answer
+    pickers = [
+        world.stack.enter_context(
+            Picker(world.nodes, "--peers", "pickers", "--number", str(number), api=api, listen=address)
+        )
+        for number, address in enumerate(listen)
+    ]
+    for picker in pickers:
+        picker.wait_connected(1)
+        picker.wait_peers(1)
+    with Load(world.envoy(*pickers), "x", 4) as load:
+        load.wait(100)
+    assert load.failed == []
+    assert sum(picker.picks("owner") for picker in pickers) > 0
+    # One that is not part of the Service any more is not asked.
+    status, answer = api.call("DELETE", f"{SLICES}/pickers-1")
+    assert status == 200, answer
+    pickers[0].wait_peers(0)
+
+
 def test_nodes_come_from_a_service_and_rates_from_plans(api: ApiServer, world: World) -> None:
     a, b = world.node("a", {"x": 1}), world.node("b", {"y": 1})
     picker = world.stack.enter_context(Picker("tessera-nodes", api=api))

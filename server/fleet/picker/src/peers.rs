@@ -1,7 +1,7 @@
 //! Connects to the other pickers and asks them.
 //!
-//! There is one stream to each of them, which carries requests there and answers back. A stream is cheaper than a call for each
-//! request, keeps the order of a request and its end, and its silence tells that the other picker stands still.
+//! There is one stream to each of them, which carries requests there and answers back, many in a message under load. It keeps the order
+//! of a request and its end, and its silence tells that the other picker stands still.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
