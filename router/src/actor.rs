@@ -10,15 +10,15 @@ use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport, Member
 use invariant::expected;
 
 use router_core::{
-    Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
-    LaneState, ModelId, Nanos, Outcome, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
+    Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, Gatherings, LaneClass,
+    LaneId, LaneSpec, LaneState, ModelId, Nanos, Outcome, Reason, RequestId, Router, RouterConfig,
+    SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, sleep_until};
 use tracing::error;
 
 use crate::clock::Clock;
-use crate::gatherings::Gatherings;
 use crate::handle::{Control, RouterHandle, Submission};
 use crate::job::{Answer, RecordKey, Rejection, Timing};
 use crate::outlet::{Outlet, Urgent};

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
 use router_core::{
-    Explanation, LaneId, ModelBacklog, ModelId, ModelSpec, Reason, RequestId, Snapshot, TenantTable,
+    Explanation, GatherCounts, LaneId, ModelBacklog, ModelId, ModelSpec, Reason, RequestId, Snapshot,
+    TenantTable,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::gatherings::GatherCounts;
 use crate::job::{Answer, Job, RecordKey, Rejection};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Reply};

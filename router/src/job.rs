@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use gpulet::{BatchError, Member, Response};
 use router_core::{
-    BatchId, Class, ModelId, Nanos, Outcome, Reason, RequestId, ShapeKey, Tenant, TimeoutAction,
+    BatchId, Class, Gather, ModelId, Nanos, Outcome, Reason, RequestId, ShapeKey, Tenant, TimeoutAction,
 };
 
-use crate::gatherings::Gather;
 use crate::sequences::SequenceStep;
 
 /// A validated request.

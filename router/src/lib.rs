@@ -8,7 +8,6 @@
 
 mod actor;
 mod clock;
-mod gatherings;
 mod handle;
 mod job;
 mod outlet;
@@ -17,8 +16,8 @@ mod plan;
 mod sequences;
 
 pub use actor::{RouterOptions, start};
-pub use gatherings::{Gather, GatherCounts};
 pub use handle::RouterHandle;
 pub use job::{Answer, Job, RecordKey, Rejection, Timing};
 pub use plan::{LaneDownError, LanePlan, SwitchError};
+pub use router_core::{Gather, GatherCounts};
 pub use sequences::{SequenceModel, SequenceStep, ServerInput, ServerValue, StateOutput, server_tensor};

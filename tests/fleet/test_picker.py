@@ -18,7 +18,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from fixtures.envoy import Envoy
-from fixtures.fleet import Picker
+from fixtures.fleet import Picker, free_addresses
 from fixtures.kubernetes import GROUP, ApiServer, plan
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
@@ -51,6 +51,20 @@ class World:
         picker = self.stack.enter_context(Picker(self.nodes, *options))
         picker.wait_connected(len(self.nodes))
         return picker
+
+    def pickers(self, count: int) -> list[Picker]:
+        """Start pickers that know of each other, and wait until they are connected."""
+        listen = free_addresses(count)
+        peers = [word for address in listen for word in ("--peer", address)]
+        options = [[*peers, "--number", str(number)] for number in range(count)]
+        started = [
+            self.stack.enter_context(Picker(self.nodes, *words, listen=address))
+            for words, address in zip(options, listen, strict=True)
+        ]
+        for picker in started:
+            picker.wait_connected(len(self.nodes))
+            picker.wait_peers(count - 1)
+        return started
 
     def envoy(self, *pickers: Picker) -> Envoy:
         """Start an Envoy that asks these pickers."""
@@ -216,16 +230,123 @@ def test_a_frozen_picker_delays_requests_and_loses_none(world: World) -> None:
     assert load.failed == []
 
 
-def test_pickers_share_the_requests_and_one_that_stops_loses_none(world: World) -> None:
-    for name in "abcd":
-        world.node(name, {"x": 2}, "batch_marks = true")
-    pickers = [world.picker("--pickers", "2", "--number", str(number)) for number in range(2)]
-    with Load(world.envoy(*pickers), "x", 8) as load:
-        # The first picker owns the servers. The second one sends to them by their planned rates.
-        until(lambda: pickers[0].picks("batch") > 50 and pickers[1].picks("weights") > 50, "both pickers are asked")
-        assert pickers[0].stop() == 0
-        load.wait(200)
+def owner_and_asker(pickers: list[Picker]) -> tuple[Picker, Picker]:
+    """The picker that owns the servers, and one that asks it."""
+    owned = lambda: sum(picker.picks("batch") > 20 for picker in pickers) == 1  # noqa: E731
+    until(owned, lambda: f"one picker owns the servers: {[picker.picks('batch') for picker in pickers]}")
+    owner = next(picker for picker in pickers if picker.picks("batch") > 20)
+    return owner, next(picker for picker in pickers if picker is not owner)
+
+
+def marked(world: World, result: str) -> float:
+    """Batches of all servers with this result."""
+    return sum(node.metric("tessera_marked_batches_total", result=result) for node in world.nodes.values())
+
+
+def batches(world: World, pickers: list[Picker]) -> tuple[float, float]:
+    """Requests in a batch of 12 clients, and the share of batches that reached their server whole."""
+    with Load(world.envoy(*pickers), "x", 12) as load:
+        load.wait(100)
+        before = marked(world, "complete"), marked(world, "incomplete"), load.answered
+        load.wait(600)
+        complete, incomplete = marked(world, "complete") - before[0], marked(world, "incomplete") - before[1]
+        answered = load.answered - before[2]
     assert load.failed == []
+    return answered / (complete + incomplete), complete / (complete + incomplete)
+
+
+def test_batches_stay_whole_with_two_pickers(world: World) -> None:
+    for name in "ab":
+        world.node(name, {"x": 10}, 'batch_marks = true\n[models.x]\nbatching = { policy = "triton" }')
+    one_batch, one_whole = batches(world, [world.picker()])
+    pickers = world.pickers(2)
+    two_batch, two_whole = batches(world, pickers)
+    print(f"requests in a batch with 1 picker {one_batch:.2f}, 2 pickers {two_batch:.2f}; whole {one_whole:.1%}, {two_whole:.1%}")
+    asker, owner = sorted(pickers, key=lambda picker: picker.picks("batch"))
+    assert asker.picks("batch") == 0
+    assert asker.picks("owner") > 100
+    assert asker.picks("weights") + owner.picks("weights") == 0
+    assert two_batch > 0.85 * one_batch
+    assert two_whole > 0.85
+
+
+def test_an_owner_that_is_killed_loses_no_request_and_another_picker_takes_over(world: World) -> None:
+    for name in "ab":
+        world.node(name, {"x": 4}, "batch_marks = true")
+    pickers = world.pickers(2)
+    with Load(world.envoy(*pickers), "x", 8) as load:
+        owner, asker = owner_and_asker(pickers)
+        until(lambda: asker.picks("owner") > 50, "the other picker asks it")
+        owner.kill()
+        until(lambda: asker.picks("batch") > 50, "the other picker forms the batches")
+        load.wait(100)
+    print(f"killed owner: asked for and answered {asker.asked('answered')}, disconnected {asker.asked('disconnected')}")
+    assert load.failed == []
+
+
+def test_a_frozen_owner_loses_no_request_and_owns_its_servers_again_later(world: World) -> None:
+    for name in "ab":
+        world.node(name, {"x": 4}, "batch_marks = true")
+    pickers = world.pickers(2)
+    with Load(world.envoy(*pickers), "x", 8) as load:
+        owner, asker = owner_and_asker(pickers)
+        until(lambda: asker.picks("owner") > 50, "the other picker asks it")
+        owner.send(signal.SIGSTOP)
+        until(lambda: asker.picks("batch") > 50, "the other picker forms the batches")
+        owner.send(signal.SIGCONT)
+        answered = asker.asked("answered")
+        until(lambda: asker.asked("answered") > answered + 50, "the owner is asked again")
+    print(f"frozen owner: {asker.asked('silent')} requests waited for it, {asker.asked('unreachable')} did not")
+    assert load.failed == []
+    assert asker.asked("silent") > 0
+
+
+def test_an_owner_that_stops_loses_no_request(world: World) -> None:
+    for name in "ab":
+        world.node(name, {"x": 2}, "batch_marks = true")
+    pickers = world.pickers(2)
+    with Load(world.envoy(*pickers), "x", 8) as load:
+        owner, asker = owner_and_asker(pickers)
+        until(lambda: asker.picks("owner") > 50, "the other picker asks it")
+        assert owner.stop() == 0
+        until(lambda: asker.picks("batch") > 50, "the other picker forms the batches")
+    assert load.failed == []
+
+
+def test_pickers_find_each_other_by_a_service(api: ApiServer, world: World) -> None:
+    world.node("a", {"x": 1})
+    listen = free_addresses(2)
+    for number, address in enumerate(listen):
+        endpoint = {"addresses": ["127.0.0.1"], "targetRef": {"kind": "Pod", "name": f"pick-{number}"}}
+        status, answer = api.apply(
+            SLICES,
+            {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": {"name": f"pickers-{number}", "labels": {"kubernetes.io/service-name": "pickers"}},
+                "addressType": "IPv4",
+                "ports": [{"name": "grpc", "port": int(address.rpartition(":")[2]), "protocol": "TCP"}],
+                "endpoints": [endpoint],
+            },
+        )
+        assert status in (200, 201), answer
+    pickers = [
+        world.stack.enter_context(
+            Picker(world.nodes, "--peers", "pickers", "--number", str(number), api=api, listen=address)
+        )
+        for number, address in enumerate(listen)
+    ]
+    for picker in pickers:
+        picker.wait_connected(1)
+        picker.wait_peers(1)
+    with Load(world.envoy(*pickers), "x", 4) as load:
+        load.wait(100)
+    assert load.failed == []
+    assert sum(picker.picks("owner") for picker in pickers) > 0
+    # One that is not part of the Service any more is not asked.
+    status, answer = api.call("DELETE", f"{SLICES}/pickers-1")
+    assert status == 200, answer
+    pickers[0].wait_peers(0)
 
 
 def test_nodes_come_from_a_service_and_rates_from_plans(api: ApiServer, world: World) -> None:

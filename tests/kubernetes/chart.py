@@ -118,7 +118,7 @@ def one(objects: list[Object], kind: str, name: str) -> Object:
 
 def workloads(objects: list[Object]) -> dict[str, Object]:
     """The specification of the pods of each component."""
-    found = [entry for entry in objects if entry["kind"] in ("Deployment", "DaemonSet")]
+    found = [entry for entry in objects if entry["kind"] in ("Deployment", "DaemonSet", "StatefulSet")]
     return {
         entry["metadata"]["labels"]["app.kubernetes.io/component"]: entry["spec"]["template"]["spec"] for entry in found
     }

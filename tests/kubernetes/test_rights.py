@@ -59,6 +59,18 @@ def test_arguments_name_objects_of_the_chart() -> None:
     assert one(objects, "Service", service)["spec"]["clusterIP"] == "None"
 
 
+def test_pickers_find_each_other_by_the_service_that_gives_them_their_names() -> None:
+    objects = render(SETS["fleet"])
+    pickers = one(objects, "StatefulSet", f"{NAME}-picker")
+    assert pickers["spec"]["replicas"] == 2
+    (container,) = pickers["spec"]["template"]["spec"]["containers"]
+    (peers,) = [word.removeprefix("--peers=") for word in container["args"] if word.startswith("--peers=")]
+    assert pickers["spec"]["serviceName"] == peers
+    service = one(objects, "Service", peers)
+    assert service["spec"]["clusterIP"] == "None"
+    assert [port["name"] for port in service["spec"]["ports"]] == ["grpc"], "the port that pickers look for"
+
+
 def test_servers_have_no_rights_and_no_token() -> None:
     alone = render({})
     assert not any(entry["kind"] in ("Role", "RoleBinding") for entry in alone)

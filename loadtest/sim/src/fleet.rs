@@ -25,7 +25,7 @@ use router_core::{ConfigError, ModelId, ModelSpec, RouterConfig};
 use workload::{Arrivals, ExecutionNoise, Extent, Fleet, Workload};
 
 use self::balancing::Balancer;
-use self::events::{Events, What};
+use self::events::{Events, Message, What};
 use self::figures::Figures;
 use self::node::Node;
 use self::placement::Placement;
@@ -38,6 +38,9 @@ pub use self::figures::FleetReport;
 
 /// Time after which a gateway asks another picker if one does not answer, in nanoseconds.
 const PICKER_TIMEOUT: u64 = 100_000_000;
+
+/// Time between two signs of life of a picker, in nanoseconds.
+const SIGNS: u64 = 5_000_000;
 
 /// Nodes that a gateway tries for one request at most.
 const TRIES: usize = 3;
@@ -52,9 +55,10 @@ struct PickerState {
     avoided_from: u64,
     /// When its timer is set.
     wake: u64,
-    /// Views and answers that reached it while it was stopped.
-    waiting: Vec<(u32, Rc<Update>)>,
-    answers: Vec<(u32, u64)>,
+    /// What reached it while it was stopped.
+    waiting: Vec<Message>,
+    /// Requests that others asked for, by key, with the asker.
+    asked: BTreeMap<u64, u32>,
 }
 
 /// A run of a fleet.
@@ -122,12 +126,14 @@ impl FleetSimulation {
         let nodes = nodes.collect::<Result<_, _>>().map_err(|breach| broken(breach, workload, setup, 0))?;
         let picker = |number: u32| {
             let travel = Duration::from_nanos(2 * fleet.network);
-            let settings = Settings { pickers: fleet.pickers, number, travel, ..Settings::default() };
+            let hop = Duration::from_nanos(fleet.network);
+            let settings = Settings { number, travel, hop, ..Settings::default() };
+            let settings = (settings, fleet.pickers);
             let balancer = Balancer::new(balancing, settings, &names, &models, workload.seed)
                 .map_err(|problem| unusable("fleet", &problem))?;
-            let (waiting, answers) = (Vec::new(), Vec::new());
+            let (waiting, asked) = (Vec::new(), BTreeMap::new());
             let (avoided_from, wake) = (u64::MAX, u64::MAX);
-            Ok(PickerState { balancer, is_up: true, avoided_from, wake, waiting, answers })
+            Ok(PickerState { balancer, is_up: true, avoided_from, wake, waiting, asked })
         };
         let mut simulation = Self {
             pickers: (0..fleet.pickers).map(picker).collect::<Result<_, SimError>>()?,
@@ -170,10 +176,13 @@ impl FleetSimulation {
             // The pickers know the first views when the traffic begins.
             let update = self.signals(node);
             for picker in 0..self.fleet.pickers {
-                self.seen(picker, node, &update);
+                self.tell(picker, Message::Seen { node, update: Rc::clone(&update) });
             }
             let offset = self.fleet.signals * u64::from(node + 1) / u64::from(self.fleet.nodes);
             self.events.push(offset, What::Sample(node));
+        }
+        if self.fleet.pickers > 1 {
+            self.events.push(SIGNS, What::Signs);
         }
         Ok(())
     }
@@ -227,14 +236,17 @@ impl FleetSimulation {
                 self.sample(node);
                 Ok(())
             }
-            What::Seen { picker, node, update } => {
-                self.seen(picker, node, &update);
-                Ok(())
-            }
             What::Loaded { node, model } => self.loaded(node, model),
             What::Reach(travelling) => self.reach(travelling),
-            What::Answered { picker, node, key } => {
-                self.answered(picker, node, key);
+            What::Message(picker, message) => {
+                self.tell(picker, message);
+                Ok(())
+            }
+            What::Signs => {
+                self.signs();
+                if !is_over || !self.held.is_empty() {
+                    self.events.push(self.now + SIGNS, What::Signs);
+                }
                 Ok(())
             }
             What::AskedAgain(request) => {
@@ -261,33 +273,48 @@ impl FleetSimulation {
         if self.nodes.get(node as usize).is_some_and(|node| node.up) {
             let update = self.signals(node);
             for picker in 0..self.fleet.pickers {
-                let seen = What::Seen { picker, node, update: Rc::clone(&update) };
+                let seen = What::Message(picker, Message::Seen { node, update: Rc::clone(&update) });
                 self.events.push(self.now + self.fleet.network, seen);
             }
         }
     }
 
-    fn seen(&mut self, number: u32, node: u32, update: &Rc<Update>) {
+    /// A picker is told something. A stopped one takes it up later.
+    fn tell(&mut self, number: u32, message: Message) {
         let Some(picker) = expected!(self.pickers.get_mut(number as usize), "sim.unknown_picker") else {
             return;
         };
-        if picker.is_up {
-            picker.balancer.seen(self.now, node, update);
-            self.decided(number);
-        } else {
-            picker.waiting.push((node, Rc::clone(update)));
+        if !picker.is_up {
+            return picker.waiting.push(message);
         }
+        let balancer = &mut picker.balancer;
+        match message {
+            Message::Seen { node, update } => balancer.seen(self.now, node, &update),
+            Message::Answered { node, key } => balancer.ended(self.now, node, key),
+            Message::Asked(asked) => {
+                picker.asked.insert(asked.key, asked.asker);
+                balancer.asked(self.now, &asked);
+            }
+            Message::AskEnded { key } => {
+                picker.asked.remove(&key);
+                balancer.ended(self.now, 0, key);
+            }
+            Message::OwnerAnswered { owner, key, answer } => {
+                balancer.owner_answered(self.now, owner, key, answer);
+            }
+        }
+        self.decided(number);
     }
 
-    fn answered(&mut self, number: u32, node: u32, key: u64) {
-        let Some(picker) = expected!(self.pickers.get_mut(number as usize), "sim.unknown_picker") else {
-            return;
-        };
-        if picker.is_up {
-            picker.balancer.ended(self.now, node, key);
-            self.decided(number);
-        } else {
-            picker.answers.push((node, key));
+    /// The pickers that run give each other signs of life.
+    fn signs(&mut self) {
+        let up: Vec<u32> =
+            (0..).zip(&self.pickers).filter(|(_, picker)| picker.is_up).map(|(number, _)| number).collect();
+        for to in &up {
+            if let Some(picker) = self.pickers.get_mut(*to as usize) {
+                up.iter().filter(|from| *from != to).for_each(|from| picker.balancer.heard(self.now, *from));
+            }
+            self.decided(*to);
         }
     }
 

@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fleet_core::pick::{Basis, Effect, NodeNumber, Picker, Request, Settings, Ticket, Update};
+use fleet_core::pick::{
+    Basis, Effect, NodeNumber, NotPicked, OwnerAnswer, PICKERS_MAX, Picker, Request, Settings, Ticket, Update,
+};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
+use router_core::Gather;
+
+use super::events::Asked;
 
 /// A method of spreading requests over nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,14 +57,44 @@ pub(super) struct Sent {
     /// At least one node, best first.
     pub nodes: Vec<u32>,
     /// The batch that it is part of, if the picker forms batches.
-    pub batch: Option<u64>,
+    pub batch: Option<Batch>,
+}
+
+/// A batch of a picker.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch {
+    pub owner: u32,
+    /// That picker's name for it.
+    pub id: u64,
+    pub rows: u32,
+}
+
+impl Batch {
+    /// Its mark for nodes. No other batch of the fleet has that number.
+    pub(super) fn mark(self) -> Gather {
+        let batch = self.id.wrapping_mul(u64::from(PICKERS_MAX)).wrapping_add(u64::from(self.owner));
+        Gather { batch, rows: self.rows }
+    }
 }
 
 /// What a picker decided.
 #[derive(Clone, Debug)]
 pub(super) enum Decision {
     Sent(Sent),
-    Refused { key: u64, reason: String },
+    Refused {
+        key: u64,
+        reason: NotPicked,
+    },
+    /// Another picker is asked.
+    Ask {
+        owner: u32,
+        asked: Asked,
+    },
+    /// A picker that was asked is told that the request ended.
+    AskEnded {
+        owner: u32,
+        key: u64,
+    },
 }
 
 /// A new request, as a picker sees it.
@@ -84,6 +119,7 @@ pub(super) enum Balancer {
 #[derive(Debug)]
 pub(super) struct Late {
     picker: Picker,
+    number: u32,
     tickets: BTreeMap<u64, Ticket>,
 }
 
@@ -111,7 +147,7 @@ fn time(nanos: u64) -> Duration {
 impl Balancer {
     pub(super) fn new(
         method: Balancing,
-        settings: Settings,
+        (settings, pickers): (Settings, u32),
         nodes: &[String],
         models: &BTreeMap<String, u32>,
         seed: u64,
@@ -121,7 +157,12 @@ impl Balancer {
             for node in nodes {
                 picker.node(node).map_err(|error| error.to_string())?;
             }
-            return Ok(Self::Tessera(Box::new(Late { picker, tickets: BTreeMap::new() })));
+            for other in (0..pickers).filter(|other| *other != settings.number) {
+                picker.peer_listed(Duration::ZERO, other);
+                picker.peer_heard(Duration::ZERO, other);
+            }
+            let number = settings.number;
+            return Ok(Self::Tessera(Box::new(Late { picker, number, tickets: BTreeMap::new() })));
         }
         let seed = seed.wrapping_mul(64).wrapping_add(u64::from(settings.number));
         Ok(Self::Other(Box::new(Other {
@@ -169,15 +210,14 @@ impl Balancer {
         match self {
             Self::Tessera(late) => {
                 let New { key, name, rows, class, .. } = *new;
-                let request = Request { key, model: name, rows, deadline: new.deadline.map(time), class };
-                if let Some(ticket) = late.picker.arrive(time(now), &request) {
-                    late.tickets.insert(key, ticket);
-                }
+                let deadline = new.deadline.map(time);
+                let request = Request { key, model: name, rows, deadline, class, is_asked: false };
+                late.arrive(now, &request);
             }
             Self::Other(other) => {
                 let nodes = other.pick(new.model);
                 other.decisions.push(match nodes.is_empty() {
-                    true => Decision::Refused { key: new.key, reason: "no_node".to_owned() },
+                    true => Decision::Refused { key: new.key, reason: NotPicked::NoNode },
                     false => Decision::Sent(Sent { key: new.key, nodes, batch: None }),
                 });
             }
@@ -197,6 +237,30 @@ impl Balancer {
                     *count = count.saturating_sub(1);
                 }
             }
+        }
+    }
+
+    /// Another picker asks for a request.
+    pub(super) fn asked(&mut self, now: u64, asked: &Asked) {
+        if let Self::Tessera(late) = self {
+            let Asked { key, model, rows, timeout, class, .. } = asked;
+            let deadline = timeout.map(|timeout| time(now.saturating_add(timeout)));
+            let (key, rows, class) = (*key, *rows, *class);
+            late.arrive(now, &Request { key, model, rows, deadline, class, is_asked: true });
+        }
+    }
+
+    /// The owner answers for a request that it was asked for.
+    pub(super) fn owner_answered(&mut self, now: u64, owner: u32, key: u64, answer: OwnerAnswer) {
+        if let Self::Tessera(late) = self {
+            late.picker.owner_answered(time(now), owner, key, answer);
+        }
+    }
+
+    /// Another picker gave a sign of life.
+    pub(super) fn heard(&mut self, now: u64, picker: u32) {
+        if let Self::Tessera(late) = self {
+            late.picker.peer_heard(time(now), picker);
         }
     }
 
@@ -221,20 +285,39 @@ impl Balancer {
                 let decide = |effect| match effect {
                     Effect::Send { key, nodes, basis } => {
                         let batch = match basis {
-                            Basis::Batch { id, .. } => Some(id),
-                            Basis::Weights => None,
+                            Basis::Batch { id, rows } => Some(Batch { owner: late.number, id, rows }),
+                            Basis::Owner { picker: owner, id, rows } => Some(Batch { owner, id, rows }),
+                            Basis::Weights => {
+                                // It is not waited for.
+                                late.tickets.remove(&key);
+                                None
+                            }
                         };
                         let nodes = nodes.into_iter().map(|NodeNumber(node)| node).collect();
                         Decision::Sent(Sent { key, nodes, batch })
                     }
                     Effect::Refuse { key, reason } => {
                         late.tickets.remove(&key);
-                        Decision::Refused { key, reason: format!("picker: {reason}") }
+                        Decision::Refused { key, reason }
                     }
+                    Effect::Ask { key, picker, model, rows, timeout, class } => {
+                        let timeout = timeout.map(|timeout| timeout.as_nanos() as u64);
+                        let asked = Asked { asker: late.number, key, model, rows, timeout, class };
+                        Decision::Ask { owner: picker, asked }
+                    }
+                    Effect::AskEnded { key, picker } => Decision::AskEnded { owner: picker, key },
                 };
                 effects.into_iter().map(decide).collect()
             }
             Self::Other(other) => std::mem::take(&mut other.decisions),
+        }
+    }
+}
+
+impl Late {
+    fn arrive(&mut self, now: u64, request: &Request<'_>) {
+        if let Some(ticket) = self.picker.arrive(time(now), request) {
+            self.tickets.insert(request.key, ticket);
         }
     }
 }

@@ -4,7 +4,8 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-use fleet_core::pick::Update;
+use fleet_core::pick::{OwnerAnswer, Update};
+use router_core::Gather;
 use workload::FleetFault;
 
 use crate::inflight::Request;
@@ -15,8 +16,36 @@ pub(super) struct Travelling {
     pub key: u64,
     pub request: Request,
     pub picker: u32,
+    /// The batch that it is part of.
+    pub gather: Option<Gather>,
     /// The nodes to try, the next one last.
     pub nodes: Vec<u32>,
+}
+
+/// What a picker is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// What a node said.
+    Seen { node: u32, update: Rc<Update> },
+    /// A request was answered.
+    Answered { node: u32, key: u64 },
+    /// Another picker asks for a request.
+    Asked(Asked),
+    /// A request that another picker asked for ended.
+    AskEnded { key: u64 },
+    /// The owner answers for a request that it was asked for.
+    OwnerAnswered { owner: u32, key: u64, answer: OwnerAnswer },
+}
+
+/// A request that a picker asks another one for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub asker: u32,
+    pub key: u64,
+    pub model: String,
+    pub rows: u32,
+    pub timeout: Option<u64>,
+    pub class: u8,
 }
 
 #[derive(Debug)]
@@ -30,12 +59,6 @@ pub(super) enum What {
     Approach,
     /// A node says what it has.
     Sample(u32),
-    /// What a node said reaches a picker.
-    Seen {
-        picker: u32,
-        node: u32,
-        update: Rc<Update>,
-    },
     /// A model of a node is loaded.
     Loaded {
         node: u32,
@@ -43,12 +66,10 @@ pub(super) enum What {
     },
     /// Requests reach a node. Those of a batch reach it together.
     Reach(Vec<Travelling>),
-    /// The answer to a request reaches its picker.
-    Answered {
-        picker: u32,
-        node: u32,
-        key: u64,
-    },
+    /// A message reaches a picker.
+    Message(u32, Message),
+    /// All pickers that run give the others a sign of life.
+    Signs,
     /// A gateway asks another picker, because the first did not answer.
     AskedAgain(Request),
     /// The timer of a picker.
@@ -63,10 +84,10 @@ impl What {
             Self::Node(_) => 1,
             Self::Noticed | Self::Approach => 2,
             Self::Sample(_) => 3,
-            Self::Seen { .. } => 4,
+            Self::Message(_, Message::Seen { .. }) => 4,
             Self::Loaded { .. } => 5,
             Self::Reach(_) => 6,
-            Self::Answered { .. } => 7,
+            Self::Message(..) | Self::Signs => 7,
             Self::AskedAgain(_) => 8,
             Self::Picker(_) => 9,
         }

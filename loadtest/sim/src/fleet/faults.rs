@@ -7,7 +7,7 @@ use fleet_core::node_plan::NodePlan;
 use invariant::expected;
 use workload::{FleetFault, FleetPart};
 
-use super::events::What;
+use super::events::{Message, What};
 use super::node::Node;
 use super::{FleetSimulation, PICKER_TIMEOUT};
 use crate::error::Breach;
@@ -31,7 +31,8 @@ impl FleetSimulation {
                 // Gateways wait in vain for what it holds, and ask another one.
                 let held = self.held.extract_if(.., |_, (_, holder)| *holder == number);
                 for (key, (request, _)) in held {
-                    picker.answers.push((0, key));
+                    // Its gateway takes the request back.
+                    picker.waiting.push(Message::Answered { node: 0, key });
                     self.events.push(self.now + PICKER_TIMEOUT, What::AskedAgain(request));
                 }
             }
@@ -41,7 +42,8 @@ impl FleetSimulation {
                         self.figures.lost_inside(inside.request.arrived);
                         let (picker, key) = (inside.picker, inside.key);
                         let back = self.now + self.fleet.network;
-                        self.events.push(back, What::Answered { picker, node: number, key });
+                        self.events
+                            .push(back, What::Message(picker, Message::Answered { node: number, key }));
                     }
                     self.events.push(noticed, What::Noticed);
                 }
@@ -59,16 +61,10 @@ impl FleetSimulation {
             FleetPart::Picker(number) => {
                 let waiting = self.pickers.get_mut(number as usize).map(|picker| {
                     (picker.is_up, picker.avoided_from) = (true, u64::MAX);
-                    (std::mem::take(&mut picker.waiting), std::mem::take(&mut picker.answers))
+                    std::mem::take(&mut picker.waiting)
                 });
-                let (waiting, answers) = waiting.unwrap_or_default();
-                // Requests that gateways gave to others end first, so that it sends none of them.
-                for (node, key) in answers {
-                    self.answered(number, node, key);
-                }
-                for (node, update) in waiting {
-                    self.seen(number, node, &update);
-                }
+                self.signs();
+                waiting.into_iter().flatten().for_each(|message| self.tell(number, message));
                 self.tick_picker(number);
             }
             FleetPart::Node(number) => {

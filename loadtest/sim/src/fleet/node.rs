@@ -6,14 +6,18 @@ use std::time::Duration;
 use fleet_core::pick::Update;
 use fleet_core::view::ModelView;
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelBacklog,
-    ModelId, ModelSpec, Nanos, Outcome, Reason, Router, RouterConfig, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, Gather, Gatherings, LaneClass, LaneId,
+    LaneSpec, ModelBacklog, ModelId, ModelSpec, Nanos, Outcome, Reason, Router, RouterConfig, ShapeKey,
+    Tenant,
 };
 use workload::{ExecutionNoise, Workload};
 
 use crate::error::Breach;
 use crate::inflight::{InFlight, Request};
 use crate::lanes::{Held, Lanes};
+
+/// Longest time that requests wait for others of their batch, and batches that wait at most: the defaults of a server.
+const GATHER: (Nanos, usize) = (Nanos::from_millis(2), 256);
 
 /// A request that reaches a node.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +40,7 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct Node {
     router: Router,
+    gatherings: Gatherings,
     lanes: Lanes,
     effects: Effects,
     requests: InFlight,
@@ -66,6 +71,7 @@ impl Node {
             Router::new(config.clone()).map_err(|error| Breach { id: "F0", detail: error.to_string() })?;
         let mut node = Self {
             router,
+            gatherings: Gatherings::new(GATHER.0, GATHER.1),
             lanes: Lanes::new(lane_count, 1),
             effects: Effects::default(),
             requests: InFlight::default(),
@@ -104,7 +110,8 @@ impl Node {
 
     /// When something happens here next.
     pub(super) fn next(&mut self) -> u64 {
-        let wake = self.router.next_wake().map_or(u64::MAX, |at| at.0);
+        let wake = self.router.next_wake().into_iter().chain(self.gatherings.next_wake()).min();
+        let wake = wake.map_or(u64::MAX, |at| at.0);
         self.lanes.next_end().unwrap_or(u64::MAX).min(wake)
     }
 
@@ -120,6 +127,8 @@ impl Node {
     pub(super) fn unload(&mut self, now: u64, model: u32, noise: &mut ExecutionNoise) -> Result<(), Breach> {
         self.models.remove(&model);
         let model = ModelId(model);
+        self.gatherings.release_model(model);
+        self.released(now, noise)?;
         if self.router.knows(model) { self.feed(now, Event::ModelDown(model), noise) } else { Ok(()) }
     }
 
@@ -128,11 +137,11 @@ impl Node {
         self.up && self.models.contains_key(&model) && self.router.knows(ModelId(model))
     }
 
-    /// Requests reach the node together.
+    /// Requests reach the node together. Those of a batch wait for the others of it.
     pub(super) fn arrive(
         &mut self,
         now: u64,
-        arriving: &[Arriving],
+        (arriving, gather): (&[Arriving], Option<Gather>),
         (class, row_bytes): (u8, u64),
         noise: &mut ExecutionNoise,
     ) -> Result<(), Breach> {
@@ -158,7 +167,18 @@ impl Node {
                 timeout_action: Default::default(),
             });
         }
-        self.feed(now, Event::ArriveTogether(&arrivals), noise)
+        let Some(gather) = gather else {
+            return self.feed(now, Event::ArriveTogether(&arrivals), noise);
+        };
+        arrivals.into_iter().for_each(|arrival| self.gatherings.arrive(Nanos(now), gather, arrival));
+        self.released(now, noise)
+    }
+
+    fn released(&mut self, now: u64, noise: &mut ExecutionNoise) -> Result<(), Breach> {
+        while let Some(arrivals) = self.gatherings.next_released() {
+            self.feed(now, Event::ArriveTogether(&arrivals), noise)?;
+        }
+        Ok(())
     }
 
     /// Everything that happens at a moment: batches that end, then the router's timer.
@@ -168,6 +188,8 @@ impl Node {
             let report = BatchReport { lane: LaneId(lane), batch: running.held.batch, ok: true };
             self.feed(now, Event::BatchDone(report), noise)?;
         }
+        self.gatherings.tick(Nanos(now));
+        self.released(now, noise)?;
         if self.router.next_wake().is_some_and(|at| at.0 <= now) {
             self.feed(now, Event::Tick, noise)?;
         }

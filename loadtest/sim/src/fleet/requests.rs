@@ -1,11 +1,12 @@
 //! The way of a request: gateway, picker, node and back.
 
+use fleet_core::pick::{NodeNumber, NotPicked, OwnerAnswer};
 use invariant::expected;
-use router_core::{Nanos, Outcome};
+use router_core::{Gather, Nanos, Outcome};
 use workload::Offered;
 
-use super::balancing::{Decision, New, Sent};
-use super::events::{Travelling, What};
+use super::balancing::{Batch, Decision, New, Sent};
+use super::events::{Message, Travelling, What};
 use super::node::{Arriving, Ended};
 use super::{FleetSimulation, PICKER_TIMEOUT, TRIES};
 use crate::error::Breach;
@@ -63,31 +64,66 @@ impl FleetSimulation {
             self.events.push(wake, What::Picker(number));
         }
         let reach = self.now + self.fleet.network;
-        let mut together: (Option<u64>, Vec<Travelling>) = (None, Vec::new());
+        let mut together: (Option<Gather>, Vec<Travelling>) = (None, Vec::new());
         for decision in decisions {
             match decision {
                 Decision::Sent(Sent { key, nodes, batch }) => {
+                    if let Some(asker) = self.asker(number, key) {
+                        if let Some(Batch { id, rows, .. }) = batch {
+                            let nodes = nodes.into_iter().map(NodeNumber).collect();
+                            self.answer_asker(number, (asker, key), OwnerAnswer::Send { nodes, id, rows });
+                        } else {
+                            invariant::violated!("sim.asked_without_batch");
+                        }
+                        continue;
+                    }
+                    let gather = batch.map(Batch::mark);
                     let Some((request, _)) = self.held.remove(&key) else {
                         invariant::violated!("sim.request_not_held");
                         continue;
                     };
-                    if (batch.is_none() || together.0 != batch) && !together.1.is_empty() {
+                    if (gather.is_none() || together.0 != gather) && !together.1.is_empty() {
                         self.events.push(reach, What::Reach(std::mem::take(&mut together.1)));
                     }
-                    together.0 = batch;
+                    together.0 = gather;
                     let nodes = nodes.into_iter().take(TRIES).rev().collect();
-                    together.1.push(Travelling { key, request, picker: number, nodes });
+                    together.1.push(Travelling { key, request, picker: number, gather, nodes });
                 }
                 Decision::Refused { key, reason } => {
-                    if let Some((request, _)) = self.held.remove(&key) {
-                        self.refused(&request, &reason);
+                    if let Some(asker) = self.asker(number, key) {
+                        let answer = match reason {
+                            NotPicked::Router(reason) => OwnerAnswer::Refuse(reason),
+                            _ => OwnerAnswer::Decline,
+                        };
+                        if let Some(picker) = self.pickers.get_mut(number as usize) {
+                            picker.asked.remove(&key);
+                        }
+                        self.answer_asker(number, (asker, key), answer);
+                    } else if let Some((request, _)) = self.held.remove(&key) {
+                        self.refused(&request, &format!("picker: {reason}"));
                     }
+                }
+                Decision::Ask { owner, asked } => {
+                    self.events.push(reach, What::Message(owner, Message::Asked(asked)));
+                }
+                Decision::AskEnded { owner, key } => {
+                    self.events.push(reach, What::Message(owner, Message::AskEnded { key }));
                 }
             }
         }
         if !together.1.is_empty() {
             self.events.push(reach, What::Reach(together.1));
         }
+    }
+
+    /// The picker that asked this one for a request.
+    fn asker(&self, number: u32, key: u64) -> Option<u32> {
+        self.pickers.get(number as usize)?.asked.get(&key).copied()
+    }
+
+    fn answer_asker(&mut self, owner: u32, (asker, key): (u32, u64), answer: OwnerAnswer) {
+        let reach = self.now + self.fleet.network;
+        self.events.push(reach, What::Message(asker, Message::OwnerAnswered { owner, key, answer }));
     }
 
     fn refused(&mut self, request: &Request, reason: &str) {
@@ -106,7 +142,8 @@ impl FleetSimulation {
             };
             let (picker, key) = (travelling.picker, travelling.key);
             if self.nodes.get(number as usize).is_none_or(|node| !node.takes(request.model)) {
-                self.events.push(self.now + self.fleet.network, What::Answered { picker, node: number, key });
+                let answered = What::Message(picker, Message::Answered { node: number, key });
+                self.events.push(self.now + self.fleet.network, answered);
                 self.figures.retried(request.arrived);
                 // The refusal goes back to the gateway, and the request to the next node.
                 self.events.push(self.now + 2 * self.fleet.network, What::Reach(vec![travelling]));
@@ -115,12 +152,12 @@ impl FleetSimulation {
             // The node is told the time that is left when its answer would arrive.
             let deadline = request.deadline.map(|deadline| deadline.before(Nanos(self.fleet.network)));
             arriving.push(Arriving { request: Request { deadline, ..request }, picker, key });
-            place = Some((number, request.model));
+            place = Some((number, request.model, travelling.gather));
         }
-        let Some((number, model)) = place else { return Ok(()) };
+        let Some((number, model, gather)) = place else { return Ok(()) };
         let node = self.nodes.get_mut(number as usize);
         let Some((node, model)) = node.zip(self.workload.models.get(model as usize)) else { return Ok(()) };
-        node.arrive(self.now, &arriving, (model.priority, model.row_bytes), &mut self.noise)?;
+        node.arrive(self.now, (&arriving, gather), (model.priority, model.row_bytes), &mut self.noise)?;
         self.settle(number);
         Ok(())
     }
@@ -147,7 +184,7 @@ impl FleetSimulation {
         }
         for Ended { arrived: Arriving { request, picker, key }, outcome, reason } in ended {
             let back = self.now + self.fleet.network;
-            self.events.push(back, What::Answered { picker, node: number, key });
+            self.events.push(back, What::Message(picker, Message::Answered { node: number, key }));
             if outcome == Outcome::Done {
                 let in_time = request.deadline.is_none_or(|deadline| self.now <= deadline.0);
                 self.figures.answered(request.arrived, back, request.model, in_time);

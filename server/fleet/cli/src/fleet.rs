@@ -115,7 +115,9 @@ fn pickers_of(
 ) -> watch::Receiver<BTreeSet<String>> {
     let (sender, pickers) = watch::channel(BTreeSet::new());
     tokio::spawn(async move {
-        let each = |addresses| drop(sender.send_replace(addresses));
+        let each = |pickers: Vec<members::Picker>| {
+            sender.send_replace(pickers.into_iter().map(|picker| picker.address).collect());
+        };
         members::follow_pickers(client, &namespace, &service, stop, each).await;
     });
     pickers

@@ -1,6 +1,6 @@
 //! `tessera-fleet pick`: the endpoint picker.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use fleet_core::pick::Settings;
+use fleet_core::pick::{PICKERS_MAX, Settings};
 use fleet_kubernetes::members;
 use fleet_picker::nodes::{Endpoint, Members, PlannedRate, parse_file};
+use fleet_picker::peers::Peers;
 use fleet_picker::service::{self, Key, Options};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -40,9 +41,12 @@ pub struct PickArgs {
     /// Time in which requests for a model must be answered if they bring no timeout. Once for each model.
     #[arg(long, value_name = "MODEL=TIME", value_parser = objective)]
     objective: Vec<(String, TimeSpan)>,
-    /// Number of pickers, which divide the nodes among themselves. All of them need the same number.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pickers: u32,
+    /// Address of a picker, as HOST:PORT. Once for each picker of the fleet, this one included, in the order of their numbers.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    peer: Vec<String>,
+    /// Headless Service of Kubernetes whose endpoints are the pickers: the pods of a StatefulSet.
+    #[arg(long, value_name = "NAME", conflicts_with = "peer")]
+    peers: Option<String>,
     /// Number of this picker, from 0. Default: the number at the end of the name of this machine or pod, such as 1 for `pick-1`.
     #[arg(long, value_name = "NUMBER")]
     number: Option<u32>,
@@ -72,14 +76,21 @@ fn ordinal(name: &str) -> Option<u32> {
     name.rsplit_once('-').and_then(|(_, number)| number.parse().ok())
 }
 
-/// The number of this picker.
+fn address(text: &str) -> Result<String, String> {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port);
+    match port.and_then(|port| port.parse::<u16>().ok()) {
+        Some(_) => Ok(text.to_owned()),
+        None => Err(format!("expected HOST:PORT such as `pick-1.pickers:9002`, got `{text}`")),
+    }
+}
+
+/// The number of this picker, which is below `pickers`. With one picker, it needs none.
 fn number(given: Option<u32>, pickers: u32, host: &str) -> anyhow::Result<u32> {
-    match given.or_else(|| if pickers == 1 { Some(0) } else { ordinal(host) }) {
-        Some(number) => Ok(number),
-        None => bail!(
-            "--number: expected 0 to {}, because the name `{host}` does not end in a number",
-            pickers - 1
-        ),
+    let most = pickers.saturating_sub(1);
+    match given.or_else(|| if pickers <= 1 { Some(0) } else { ordinal(host) }) {
+        Some(number) if number <= most => Ok(number),
+        Some(number) => bail!("--number: expected 0 to {most}, got {number}"),
+        None => bail!("--number: expected 0 to {most}, because the name `{host}` does not end in a number"),
     }
 }
 
@@ -108,13 +119,17 @@ pub fn key(path: Option<&Path>) -> anyhow::Result<Key> {
 /// It cannot start, or cannot go on.
 pub async fn run(arguments: PickArgs) -> anyhow::Result<()> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let picker = Settings {
-        pickers: arguments.pickers,
-        number: number(arguments.number, arguments.pickers, &host)?,
-        travel: arguments.travel.0,
-        ..Settings::default()
+    let most = PICKERS_MAX as usize;
+    if arguments.peer.len() > most {
+        bail!("--peer: expected at most {most} pickers, got {}", arguments.peer.len());
+    }
+    let pickers = match arguments.peers {
+        Some(_) => PICKERS_MAX,
+        None => u32::try_from(arguments.peer.len())?,
     };
-    picker.validate().context("--pickers, --number, --travel")?;
+    let number = number(arguments.number, pickers, &host)?;
+    let picker = Settings { number, travel: arguments.travel.0, ..Settings::default() };
+    picker.validate().context("--number, --travel")?;
     let objectives: HashMap<_, _> =
         arguments.objective.into_iter().map(|(model, time)| (model, time.0)).collect();
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -135,15 +150,19 @@ pub async fn run(arguments: PickArgs) -> anyhow::Result<()> {
             watch::channel(Members::fixed(nodes)?).1
         }
     };
+    let peers = match &arguments.peers {
+        Some(service) => pickers_of_service(&arguments.process, service, stop.clone()).await?,
+        None => watch::channel((0..).zip(arguments.peer).collect()).1,
+    };
     let listener = TcpListener::bind(arguments.listen)
         .await
         .with_context(|| format!("--listen {}", arguments.listen))?;
-    tracing::info!(address = %listener.local_addr()?, number = picker.number, pickers = picker.pickers, "answers gateways");
+    tracing::info!(address = %listener.local_addr()?, number, "answers gateways");
     let is_ready = Arc::new(AtomicBool::new(false));
     // Until the end: a probe sees that the process is not ready any more.
     let until_end = CancellationToken::new();
     process::serve_metrics(arguments.metrics, Arc::clone(&is_ready), until_end).await?;
-    service::run(listener, options, members, key, is_ready, stop).await?;
+    service::run(listener, options, (members, peers), key, is_ready, stop).await?;
     Ok(())
 }
 
@@ -174,6 +193,34 @@ pub fn from_service(
     members
 }
 
+async fn pickers_of_service(
+    arguments: &ProcessArgs,
+    service: &str,
+    stop: CancellationToken,
+) -> anyhow::Result<watch::Receiver<Peers>> {
+    let (client, namespace) = process::client(arguments).await?;
+    let (sender, peers) = watch::channel(Peers::new());
+    let service = service.to_owned();
+    tokio::spawn(async move {
+        let each = |pickers: Vec<members::Picker>| {
+            let mut peers = BTreeMap::new();
+            for members::Picker { name, address } in pickers {
+                match ordinal(&name).filter(|number| *number < PICKERS_MAX) {
+                    Some(number) => drop(peers.insert(number, address)),
+                    None => tracing::warn!(
+                        picker = name,
+                        "expected a name that ends in a number below {PICKERS_MAX}, as pods of a StatefulSet have; this picker is not asked"
+                    ),
+                }
+            }
+            // An error would mean that the picker has ended.
+            let _ = sender.send(peers);
+        };
+        members::follow_pickers(client, &namespace, &service, stop, each).await;
+    });
+    Ok(peers)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,6 +232,19 @@ mod tests {
         assert_eq!(number(None, 1, "tessera-picker-7d9f-x2kvl").unwrap(), 0);
         let error = number(None, 2, "tessera-picker-7d9f-x2kvl").unwrap_err().to_string();
         assert!(error.starts_with("--number: expected 0 to 1"), "{error}");
+        let error = number(Some(2), 2, "pick-0").unwrap_err().to_string();
+        assert_eq!(error, "--number: expected 0 to 1, got 2");
+    }
+
+    #[test]
+    fn a_picker_is_named_by_host_and_port() {
+        assert_eq!(address("pick-1.pickers:9002").as_deref(), Ok("pick-1.pickers:9002"));
+        for text in ["pick-1", ":9002", "pick-1:grpc"] {
+            assert_eq!(
+                address(text).unwrap_err(),
+                format!("expected HOST:PORT such as `pick-1.pickers:9002`, got `{text}`")
+            );
+        }
     }
 
     #[test]

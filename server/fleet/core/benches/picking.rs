@@ -107,7 +107,7 @@ fn measure(nodes: usize, models: usize) {
         seed ^= seed << 17;
         let model = usize::try_from(seed >> 33).unwrap() % models;
         let deadline = Some(now + Duration::from_millis(100));
-        let request = Request { key, model: &names[model], rows: 1, deadline, class: 0 };
+        let request = Request { key, model: &names[model], rows: 1, deadline, class: 0, is_asked: false };
         if let Some(ticket) = picker.arrive(now, &request) {
             tickets.insert(key, ticket);
         }
@@ -143,6 +143,7 @@ fn take(
                 ends.push(Reverse((now + time, key)));
             }
             Effect::Refuse { .. } => *refused += 1,
+            Effect::Ask { .. } | Effect::AskEnded { .. } => {}
         }
     }
 }

@@ -6,12 +6,20 @@
 //! what they get at once (batching policy `triton` without delay).
 //!
 //! The picker knows the lanes from what nodes say and from the ends of its own requests, which it sees at once. Of several pickers, each
-//! owns some pools of nodes, so two never send to the same lane. Requests for the pools of others, and those that no view helps with, are
-//! sent at once, by the rates of the plan: a picker that has just started, or that hears nothing, delays no request.
+//! owns some pools of nodes, so two do not send to the same lane. For a model of another one's pool, a picker asks that one ([`OwnerAnswer`]).
+//! Requests that neither views nor an owner help with are sent at once, by the rates of the plan: a picker that has just started, or that
+//! hears nothing, delays no request.
+//!
+//! Pickers that disagree about which of them are there may both own a pool for a while. Both then send batches to its lanes. The batches are
+//! smaller, and a lane may hold twice as many, so some requests are late; none is lost or answered twice.
 
+mod asking;
+mod asks;
 mod flight;
 mod learning;
 mod nodes;
+mod paces;
+mod peers;
 mod settings;
 mod weights;
 
@@ -23,11 +31,16 @@ use router_core::{
     Outcome, Reason, RequestId, Router, RouterConfig, ShapeKey, Tenant,
 };
 
+use self::asks::Asks;
 use self::flight::{Ended, Flight};
 use self::nodes::Node;
+use self::peers::Peers;
 use self::weights::Weights;
 use crate::view::ModelView;
 
+pub use self::asking::OwnerAnswer;
+pub use self::asks::AskCounts;
+pub use self::peers::{AWAY_AFTER, PICKERS_MAX};
 pub use self::settings::{Settings, SettingsError};
 
 /// Nodes of a pick at most: the first, and those to try after it.
@@ -81,11 +94,21 @@ pub struct Request<'a> {
     pub deadline: Option<Duration>,
     /// Priority class, 0 first.
     pub class: u8,
+    /// Whether another picker asks for it. It is then not asked for elsewhere: one hop at most.
+    pub is_asked: bool,
 }
 
 /// A request that waits or was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(RequestId);
+pub struct Ticket(Held);
+
+/// Where a request waits or is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Held {
+    Here(RequestId),
+    /// By its key. Another picker was asked.
+    Asked(u64),
+}
 
 /// What decided where a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,6 +116,15 @@ pub enum Basis {
     /// It is part of a batch for a lane that is, or soon will be, free.
     Batch {
         /// The batch, unique for this picker.
+        id: u64,
+        /// Rows of all requests of the batch.
+        rows: u32,
+    },
+    /// It is part of a batch of the picker that owns the lanes.
+    Owner {
+        /// That picker.
+        picker: u32,
+        /// The batch, unique for that picker.
         id: u64,
         /// Rows of all requests of the batch.
         rows: u32,
@@ -113,6 +145,28 @@ pub enum Effect {
         /// Why there.
         basis: Basis,
     },
+    /// Ask the picker that owns the lanes of a request's model, and pass its answer to [`Picker::owner_answered`].
+    Ask {
+        /// The caller's name for the request.
+        key: u64,
+        /// The picker to ask.
+        picker: u32,
+        /// Name of its model.
+        model: String,
+        /// Rows along the batch dimension.
+        rows: u32,
+        /// Time until the answer must be back.
+        timeout: Option<Duration>,
+        /// Priority class.
+        class: u8,
+    },
+    /// Tell the picker that was asked for a request that it ended, or is not waited for any more.
+    AskEnded {
+        /// The caller's name for the request.
+        key: u64,
+        /// The picker that was asked.
+        picker: u32,
+    },
     /// Refuse a request.
     Refuse {
         /// The caller's name for the request.
@@ -131,6 +185,9 @@ pub enum NotPicked {
     /// The nodes that have the model are draining, lost, or not ready.
     #[error("no node is ready for this model")]
     NoNode,
+    /// Another picker asked for it, and this one does not own the lanes of its model.
+    #[error("this picker does not own the lanes of this model")]
+    NotOwner,
     /// A router's reason, for example that the deadline cannot be met.
     #[error("{0:?}")]
     Router(Reason),
@@ -153,6 +210,8 @@ pub struct Picker {
     model_names: Vec<String>,
     model_numbers: BTreeMap<String, u32>,
     flight: Flight,
+    peers: Peers,
+    asks: Asks,
     next_lane: u32,
     /// Numbers of lanes that were removed.
     free_lanes: Vec<LaneId>,
@@ -168,6 +227,8 @@ struct Model {
     /// Time of a batch of one row, and of each further row. `None` before a node said it: the router does not know the model.
     times: Option<(Duration, Duration)>,
     lanes: BTreeSet<LaneId>,
+    /// The other picker that owns its lanes.
+    owner: Option<u32>,
 }
 
 fn nanos(time: Duration) -> Nanos {
@@ -203,6 +264,8 @@ impl Picker {
             model_names: Vec::new(),
             model_numbers: BTreeMap::new(),
             flight: Flight::default(),
+            peers: Peers::new(settings.number),
+            asks: Asks::default(),
             next_lane: 0,
             free_lanes: Vec::new(),
             is_changed: false,
@@ -245,7 +308,7 @@ impl Picker {
 
     /// Number of requests that wait or are not answered.
     pub fn unfinished(&self) -> usize {
-        self.flight.unfinished()
+        self.flight.unfinished() + self.asks.len()
     }
 
     /// Takes the effects of the calls since the last time.
@@ -259,13 +322,28 @@ impl Picker {
             self.effects.push(Effect::Refuse { key: request.key, reason: NotPicked::UnknownModel });
             return None;
         };
-        let has_lanes = self.models.get(model as usize).is_some_and(|model| !model.lanes.is_empty());
-        let id = if has_lanes { self.flight.insert(request.key, self.settings.requests_max) } else { None };
+        let known = self.models.get(model as usize);
+        let has_lanes = known.is_some_and(|model| !model.lanes.is_empty());
+        let most = self.settings.requests_max;
+        let id = match has_lanes {
+            true => self.flight.insert(request.key, (model, request.is_asked), most),
+            false => None,
+        };
         let Some(id) = id else {
-            self.send_by_weight(request.key, model);
+            let owner = known.and_then(|model| model.owner).filter(|_| !has_lanes);
+            if request.is_asked {
+                self.effects.push(Effect::Refuse { key: request.key, reason: NotPicked::NotOwner });
+            } else if let Some(owner) = owner {
+                return self.ask(now, (model, owner), request);
+            } else {
+                self.send_by_weight(request.key, model);
+            }
             return None;
         };
-        let deadline = request.deadline.map(|deadline| nanos(deadline.saturating_sub(self.settings.travel)));
+        // The timeout of an asked request is as old as the message with it, and the answer takes as long.
+        let way = if request.is_asked { self.hops() } else { Duration::ZERO };
+        let way = way.saturating_add(self.settings.travel);
+        let deadline = request.deadline.map(|deadline| nanos(deadline.saturating_sub(way)));
         let arrival = Arrival {
             request: id,
             model: ModelId(model),
@@ -278,7 +356,17 @@ impl Picker {
             timeout_action: Default::default(),
         };
         self.feed(now, Event::Arrive(arrival));
-        Some(Ticket(id))
+        Some(Ticket(Held::Here(id)))
+    }
+
+    /// Time of two messages between pickers, if there are others.
+    fn hops(&self) -> Duration {
+        if self.peers.is_empty() { Duration::ZERO } else { self.settings.hop.saturating_mul(2) }
+    }
+
+    /// See [`Settings::travel`]; for the requests that take longest.
+    fn travel(&self) -> Duration {
+        self.settings.travel.saturating_add(self.hops())
     }
 
     fn send_by_weight(&mut self, key: u64, model: u32) {
@@ -293,8 +381,12 @@ impl Picker {
     }
 
     /// A request ended: it was answered or refused by its node, or the client left.
-    pub fn ended(&mut self, now: Duration, Ticket(request): Ticket) {
-        match self.flight.ended(now, request, self.settings.travel) {
+    pub fn ended(&mut self, now: Duration, Ticket(held): Ticket) {
+        let request = match held {
+            Held::Here(request) => request,
+            Held::Asked(key) => return self.ask_ended(key),
+        };
+        match self.flight.ended(now, request, self.travel()) {
             Ended::Nothing => {}
             Ended::Waiting => self.feed(now, Event::Cancel(request)),
             Ended::Batch { lane, batch, is_released } => {
@@ -312,12 +404,16 @@ impl Picker {
         let silence = self.nodes.iter().any(|node| node.heard.is_some());
         let silence = silence
             .then(|| self.silence_checked.saturating_add(self.settings.stale_after.max(SILENCE_CHECK)));
-        [self.flight.next_release(), timer, silence].into_iter().flatten().min()
+        let own = [self.flight.next_release(), timer, silence];
+        let others = [self.asks.next_wake(), self.peers.next_wake()];
+        own.into_iter().chain(others).flatten().min()
     }
 
     /// Time passed.
     pub fn tick(&mut self, now: Duration) {
-        while let Some((lane, batch)) = self.flight.release(now, self.settings.travel) {
+        self.tick_asks(now);
+        let travel = self.travel();
+        while let Some((lane, batch)) = self.flight.release(now, travel) {
             self.feed(now, Event::BatchDone(BatchReport { lane, batch, ok: true }));
         }
         if now.saturating_sub(self.silence_checked) >= SILENCE_CHECK {
@@ -368,8 +464,8 @@ impl Picker {
         let times = known.and_then(|model| model.times).unwrap_or_default();
         let time = times.0.saturating_add(times.1.saturating_mul(rows.saturating_sub(1)));
         let lanes = known.map(|model| &model.lanes);
-        let times = (time, self.settings.travel);
-        let Some((first, keys)) = self.flight.send(now, (lane, batch), requests, times) else {
+        let times = (time, self.travel());
+        let Some((first, keys)) = self.flight.send(now, (lane, batch), (model.0, requests), times) else {
             invariant::violated!("pick.batch_on_unknown_lane");
             return;
         };
@@ -388,16 +484,17 @@ impl Picker {
 
     /// The router ended a request that waited. It goes out by weight if only the picker's own bounds or views are the reason.
     fn not_sent(&mut self, request: RequestId, reason: Reason) {
-        let Some(key) = self.flight.refuse(request) else { return };
-        self.effects.push(Effect::Refuse {
-            key,
-            reason: match reason {
-                Reason::NoLane | Reason::UnknownModel | Reason::LaneFailed | Reason::LaneFailedTwice => {
-                    NotPicked::NoNode
-                }
-                reason => NotPicked::Router(reason),
-            },
-        });
+        let Some((key, model, is_asked)) = self.flight.refuse(request) else { return };
+        let is_without_lane = matches!(
+            reason,
+            Reason::NoLane | Reason::UnknownModel | Reason::LaneFailed | Reason::LaneFailedTwice
+        );
+        let reason = match (is_without_lane, is_asked) {
+            (false, _) => NotPicked::Router(reason),
+            (true, true) => NotPicked::NotOwner,
+            (true, false) => return self.send_by_weight(key, model),
+        };
+        self.effects.push(Effect::Refuse { key, reason });
     }
 }
 

@@ -16,8 +16,8 @@ use crate::watches;
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Names of the ports of servers, and their numbers without one.
 const PORTS: [(&str, i32); 2] = [("http", 8000), ("grpc", 8001)];
-/// The port of pickers. They have no other one.
-const PICKER_PORTS: [(&str, i32); 2] = [("grpc", 9002), ("grpc", 9002)];
+/// Port of a picker.
+const PICKER_PORT: (&str, i32) = ("grpc", 9002);
 
 /// A node and its addresses as `HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +28,15 @@ pub struct Member {
     pub http: String,
     /// Its gRPC interface.
     pub grpc: String,
+}
+
+/// A picker and its gRPC address as `HOST:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Picker {
+    /// Name of its pod, or its address without one.
+    pub name: String,
+    /// Where it answers.
+    pub address: String,
 }
 
 /// Rows a second of a model that the plan sends to a node.
@@ -60,7 +69,7 @@ pub async fn follow(
             () = stop.cancelled() => return,
             () = changed.notified() => {}
         }
-        let current = (members(&of_service(&slices, service), PORTS), rates(&plans.state()));
+        let current = (members(&of_service(&slices.state(), service)), rates(&plans.state()));
         if current != last {
             last = current.clone();
             each(current.0, current.1);
@@ -68,24 +77,23 @@ pub async fn follow(
     }
 }
 
-/// Follows the pickers behind a Service until it is told to stop. `each` gets their addresses as `HOST:PORT` after every change.
+/// Follows the pickers behind a Service until it is told to stop. `each` gets them after every change.
 pub async fn follow_pickers(
     client: Client,
     namespace: &str,
     service: &str,
     stop: CancellationToken,
-    mut each: impl FnMut(BTreeSet<String>),
+    mut each: impl FnMut(Vec<Picker>),
 ) {
     let changed = Arc::new(Notify::new());
     let slices = slices(client, namespace, &changed, &stop);
-    let mut last = BTreeSet::new();
+    let mut last = Vec::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = changed.notified() => {}
         }
-        let members = members(&of_service(&slices, service), PICKER_PORTS);
-        let current: BTreeSet<String> = members.into_iter().map(|member| member.grpc).collect();
+        let current = pickers(&of_service(&slices.state(), service));
         if current != last {
             last.clone_from(&current);
             each(current);
@@ -103,12 +111,41 @@ fn slices(
 }
 
 /// The slices of a Service.
-fn of_service(slices: &Store<EndpointSlice>, service: &str) -> Vec<Arc<EndpointSlice>> {
-    let is_own = |slice: &Arc<EndpointSlice>| {
+fn of_service(slices: &[Arc<EndpointSlice>], service: &str) -> Vec<Arc<EndpointSlice>> {
+    let is_of_service = |slice: &&Arc<EndpointSlice>| {
         let label = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_LABEL));
         label.is_some_and(|label| label == service)
     };
-    slices.state().into_iter().filter(is_own).collect()
+    slices.iter().filter(is_of_service).cloned().collect()
+}
+
+/// The number of a port of a slice.
+fn port(slice: &EndpointSlice, (name, default): (&str, i32)) -> i32 {
+    let mut ports = slice.ports.iter().flatten();
+    ports.find(|port| port.name.as_deref() == Some(name)).and_then(|port| port.port).unwrap_or(default)
+}
+
+fn host_of(address: &str) -> String {
+    if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
+}
+
+/// The pickers of the slices that serve, each once.
+fn pickers(slices: &[Arc<EndpointSlice>]) -> Vec<Picker> {
+    let mut found = BTreeSet::new();
+    for slice in slices {
+        let port = port(slice, PICKER_PORT);
+        for endpoint in slice.endpoints.iter().flatten() {
+            let conditions = endpoint.conditions.as_ref();
+            // One that stops says so itself, and sooner.
+            let serves = conditions.and_then(|conditions| conditions.serving).unwrap_or(true);
+            if let Some(address) = endpoint.addresses.first().filter(|_| serves) {
+                let pod = endpoint.target_ref.as_ref().and_then(|target| target.name.clone());
+                let name = pod.unwrap_or_else(|| address.clone());
+                found.insert(Picker { name, address: format!("{}:{port}", host_of(address)) });
+            }
+        }
+    }
+    found.into_iter().collect()
 }
 
 /// An endpoint, by its address and ports.
@@ -118,17 +155,10 @@ struct Found {
 }
 
 /// The serving endpoints of the slices, each once.
-fn members(slices: &[Arc<EndpointSlice>], names: [(&str, i32); 2]) -> Vec<Member> {
+fn members(slices: &[Arc<EndpointSlice>]) -> Vec<Member> {
     let mut found: BTreeMap<(String, [i32; 2]), Found> = BTreeMap::new();
     for slice in slices {
-        let port = |(name, default): (&str, i32)| {
-            let mut ports = slice.ports.iter().flatten();
-            ports
-                .find(|port| port.name.as_deref() == Some(name))
-                .and_then(|port| port.port)
-                .unwrap_or(default)
-        };
-        let ports = names.map(port);
+        let ports = PORTS.map(|name| port(slice, name));
         for endpoint in slice.endpoints.iter().flatten() {
             // A server that drains still serves, and says itself that it drains.
             let serves =
@@ -149,7 +179,7 @@ fn members(slices: &[Arc<EndpointSlice>], names: [(&str, i32); 2]) -> Vec<Member
         let Found { node, pod } = found;
         let alone = node.filter(|node| counts.get(node) == Some(&1));
         let name = alone.or(pod).unwrap_or_else(|| address.clone());
-        let host = if address.contains(':') { format!("[{address}]") } else { address };
+        let host = host_of(&address);
         Member { name, http: format!("{host}:{http}"), grpc: format!("{host}:{grpc}") }
     };
     let members = found.into_iter().map(member);
@@ -180,6 +210,21 @@ mod tests {
     }
 
     #[test]
+    fn pickers_have_the_names_of_their_pods() {
+        let slices = [slice(
+            r#"{"metadata": {"name": "s-1"}, "addressType": "IPv4", "ports": [{"name": "grpc", "port": 9102}],
+                "endpoints": [
+                    {"addresses": ["10.0.0.2"], "targetRef": {"name": "pick-1"}},
+                    {"addresses": ["10.0.0.1"], "targetRef": {"name": "pick-0"}},
+                    {"addresses": ["10.0.0.3"], "targetRef": {"name": "pick-2"}, "conditions": {"serving": false}}]}"#,
+        )];
+        let found: Vec<(String, String)> =
+            pickers(&slices).into_iter().map(|picker| (picker.name, picker.address)).collect();
+        let expected = [("pick-0", "10.0.0.1:9102"), ("pick-1", "10.0.0.2:9102")];
+        assert_eq!(found, expected.map(|(name, address)| (name.to_owned(), address.to_owned())));
+    }
+
+    #[test]
     fn endpoints_that_serve_are_members_under_the_name_of_their_node() {
         let slices = [
             slice(
@@ -197,7 +242,7 @@ mod tests {
                 r#"{"metadata": {"name": "s-2"}, "addressType": "IPv6", "endpoints": [{"addresses": ["fd00::1"]}]}"#,
             ),
         ];
-        let members = members(&slices, PORTS);
+        let members = members(&slices);
         let found: Vec<(&str, &str, &str)> = members
             .iter()
             .map(|member| (member.name.as_str(), member.http.as_str(), member.grpc.as_str()))

@@ -6,15 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fleet_core::pick::{NodeNumber, Update};
+use fleet_core::pick::{NodeNumber, OwnerAnswer, Update};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::chooser::{Answer, Asked, Choice, Chooser};
+use crate::askers::{Asker, Askers};
+use crate::chooser::{Answer, Asked, Choice, Chooser, Decision};
 use crate::follow::{Listener, Signals, update};
 use crate::measures::{Measures, overflowed};
 use crate::nodes::{Endpoint, PlannedRate};
+use crate::owners::Owners;
+use crate::proto::fleet::{self, Ask, Asks};
+use crate::refusal::Refusal;
 use crate::timer::Timer;
 
 /// Messages handled before the timer is looked at.
@@ -23,6 +27,30 @@ const MESSAGES_AT_ONCE: usize = 256;
 const REPORTS: Duration = Duration::from_secs(1);
 /// Requests at most that wait at the picker or whose end it awaits. Others are left to the gateway.
 const OPEN_MAX: usize = 65_536;
+
+/// Streams of other pickers at most. A picker that connects again may have two for a moment.
+const ASKERS_MAX: usize = 128;
+
+/// What happens to another picker.
+#[derive(Debug)]
+pub enum PeerEvent {
+    /// It is part of the fleet.
+    Listed,
+    /// It is not part of the fleet any more.
+    Unlisted,
+    /// It takes requests here.
+    Connected(mpsc::Sender<Asks>),
+    /// It answered, or gave a sign of life.
+    Answers(Vec<fleet::OwnerAnswer>),
+    /// The connection to it ended.
+    Lost {
+        /// It said that it stops.
+        is_stopping: bool,
+    },
+}
+
+/// A request of another picker: its id there, and what it may count as open with.
+type AskedFor = (u64, Option<(Asked, OwnedSemaphorePermit)>);
 
 /// What happens to the nodes.
 #[derive(Debug)]
@@ -46,6 +74,10 @@ enum Message {
     Keep(u64),
     Done(u64),
     Node(NodeEvent),
+    Peer(u32, PeerEvent),
+    AskerCame(u64, Asker),
+    AskerSaid(u64, Vec<AskedFor>, Vec<u64>),
+    AskerLeft(u64),
     Release,
 }
 
@@ -55,6 +87,44 @@ pub struct Handle {
     mailbox: mpsc::UnboundedSender<Message>,
     keys: Arc<AtomicU64>,
     open: Arc<Semaphore>,
+    askers: Arc<Semaphore>,
+}
+
+/// A stream of another picker. Dropped, it has ended.
+#[derive(Debug)]
+pub struct AskerStream {
+    handle: Handle,
+    number: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AskerStream {
+    /// Passes a message on. `read`: reads a request, if it can be read.
+    pub fn take(&self, message: Asks, read: impl Fn(&Ask) -> Option<Asked>) {
+        let handle = &self.handle;
+        let asked = |ask: Ask| {
+            // What cannot be read, or is too much, is declined.
+            let known = read(&ask).and_then(|asked| {
+                let Ok(permit) = Arc::clone(&handle.open).try_acquire_owned() else {
+                    overflowed();
+                    return None;
+                };
+                Some((Asked { key: handle.keys.fetch_add(1, Ordering::Relaxed), ..asked }, permit))
+            });
+            (ask.id, known)
+        };
+        let asks: Vec<AskedFor> = message.asks.into_iter().map(asked).collect();
+        if !asks.is_empty() || !message.ended.is_empty() {
+            let _ = handle.mailbox.send(Message::AskerSaid(self.number, asks, message.ended));
+        }
+    }
+}
+
+impl Drop for AskerStream {
+    fn drop(&mut self) {
+        // Without the task there is nothing to end.
+        let _ = self.handle.mailbox.send(Message::AskerLeft(self.number));
+    }
 }
 
 /// A request that the task knows. Dropped, it has ended.
@@ -122,6 +192,19 @@ impl Handle {
         let _ = self.mailbox.send(Message::Node(event));
     }
 
+    /// Something happened to another picker.
+    pub fn peer(&self, picker: u32, event: PeerEvent) {
+        let _ = self.mailbox.send(Message::Peer(picker, event));
+    }
+
+    /// Another picker asks. `None`: too many do.
+    pub fn asker(&self, asker: Asker) -> Option<AskerStream> {
+        let permit = Arc::clone(&self.askers).try_acquire_owned().ok()?;
+        let number = self.keys.fetch_add(1, Ordering::Relaxed);
+        let _ = self.mailbox.send(Message::AskerCame(number, asker));
+        Some(AskerStream { handle: self.clone(), number, _permit: permit })
+    }
+
     /// Answers all requests that wait, because this process is about to end.
     pub fn release(&self) {
         let _ = self.mailbox.send(Message::Release);
@@ -161,11 +244,14 @@ pub fn start(chooser: Chooser) -> io::Result<(Handle, JoinHandle<io::Result<()>>
         started: Instant::now(),
         waiting: HashMap::new(),
         numbers: HashMap::new(),
+        askers: Askers::default(),
+        owners: Owners::default(),
         measures: Measures::new(),
     };
     let task = tokio::spawn(actor.run(messages, Timer::new()?));
     let (keys, open) = (Arc::new(AtomicU64::new(1)), Arc::new(Semaphore::new(OPEN_MAX)));
-    Ok((Handle { mailbox, keys, open }, task))
+    let askers = Arc::new(Semaphore::new(ASKERS_MAX));
+    Ok((Handle { mailbox, keys, open, askers }, task))
 }
 
 struct Actor {
@@ -174,6 +260,8 @@ struct Actor {
     waiting: HashMap<u64, (Instant, oneshot::Sender<Answer>)>,
     /// Nodes that are part of the fleet.
     numbers: HashMap<String, NodeNumber>,
+    askers: Askers,
+    owners: Owners,
     measures: Measures,
 }
 
@@ -204,6 +292,7 @@ impl Actor {
                 self.chooser.tick(now);
             }
             self.answer();
+            self.send(now);
         }
     }
 
@@ -230,6 +319,10 @@ impl Actor {
             Message::Keep(key) => self.chooser.keep(now, key),
             Message::Done(key) => self.chooser.done(now, key),
             Message::Node(event) => self.node(now, event),
+            Message::Peer(picker, event) => self.peer(now, picker, event),
+            Message::AskerCame(stream, asker) => self.askers.open(stream, asker),
+            Message::AskerSaid(stream, asks, ended) => self.asked(now, stream, asks, &ended),
+            Message::AskerLeft(stream) => self.asker_left(now, stream),
             Message::Release => {
                 for (key, waiting) in std::mem::take(&mut self.waiting) {
                     let answer = self.chooser.release(now, key);
@@ -280,15 +373,103 @@ impl Actor {
         }
     }
 
-    fn answer(&mut self) {
-        let (waiting, measures) = (&mut self.waiting, &mut self.measures);
-        self.chooser.take_answers(|key, answer| {
-            if let Some((arrived, reply)) = waiting.remove(&key) {
-                measures.answered(&answer, arrived.elapsed());
-                // A client that left says so by the end of its request.
-                let _ = reply.send(answer);
+    fn peer(&mut self, now: Duration, picker: u32, event: PeerEvent) {
+        match event {
+            PeerEvent::Listed => {
+                self.owners.list(picker);
+                self.chooser.peer_listed(now, picker);
             }
+            PeerEvent::Unlisted => {
+                self.owners.unlist(picker);
+                self.chooser.peer_unlisted(now, picker);
+            }
+            PeerEvent::Connected(asks) => {
+                self.owners.connect(picker, asks);
+                self.chooser.peer_heard(now, picker);
+            }
+            PeerEvent::Answers(answers) => {
+                self.chooser.peer_heard(now, picker);
+                for answer in answers {
+                    let id = answer.id;
+                    let answer = self.owner_answer(answer);
+                    self.chooser.owner_answered(now, picker, id, answer);
+                }
+            }
+            PeerEvent::Lost { is_stopping } => {
+                self.owners.disconnect(picker);
+                self.chooser.peer_lost(now, picker, is_stopping);
+            }
+        }
+    }
+
+    fn owner_answer(&self, answer: fleet::OwnerAnswer) -> OwnerAnswer {
+        let reason = Refusal::reason_named(&answer.reason);
+        if let Some(reason) = reason {
+            return OwnerAnswer::Refuse(reason);
+        }
+        if answer.nodes.is_empty() {
+            return OwnerAnswer::Decline;
+        }
+        // A node that only the owner knows yet is left out.
+        let nodes = answer.nodes.iter().filter_map(|name| self.numbers.get(name).copied());
+        OwnerAnswer::Send { nodes: nodes.collect(), id: answer.batch, rows: answer.batch_rows }
+    }
+
+    fn asked(&mut self, now: Duration, stream: u64, asks: Vec<AskedFor>, ended: &[u64]) {
+        for (id, ask) in asks {
+            let Some((asked, permit)) = ask else {
+                self.askers.decline(stream, id);
+                continue;
+            };
+            if self.askers.asked(stream, id, asked.key, permit)
+                && let Some(answer) = self.chooser.arrive(now, &asked)
+            {
+                self.askers.answer(asked.key, &answer);
+            }
+        }
+        for id in ended {
+            if let Some(key) = self.askers.ended(stream, *id) {
+                self.chooser.ended(now, key);
+            }
+        }
+    }
+
+    fn asker_left(&mut self, now: Duration, stream: u64) {
+        for key in self.askers.close(stream) {
+            self.chooser.ended(now, key);
+        }
+    }
+
+    fn answer(&mut self) {
+        let Self { waiting, measures, askers, owners, .. } = self;
+        self.chooser.take_decisions(|decision| match decision {
+            Decision::Answer(key, answer) if askers.has(key) => askers.answer(key, &answer),
+            Decision::Answer(key, answer) => {
+                if let Some((arrived, reply)) = waiting.remove(&key) {
+                    measures.answered(&answer, arrived.elapsed());
+                    // A client that left says so by the end of its request.
+                    let _ = reply.send(answer);
+                }
+            }
+            Decision::Ask { owner, asked } => owners.ask(owner, asked),
+            Decision::AskEnded { owner, key } => owners.ended(owner, key),
         });
+    }
+
+    /// Sends what other pickers are to know. One that does not read it counts as lost.
+    fn send(&mut self, now: Duration) {
+        let (askers, owners) = (self.askers.send(), self.owners.send());
+        if askers.is_empty() && owners.is_empty() {
+            return;
+        }
+        for stream in askers {
+            self.asker_left(now, stream);
+        }
+        for picker in owners {
+            tracing::warn!(picker, "this picker does not read what it is asked; connecting again");
+            self.peer(now, picker, PeerEvent::Lost { is_stopping: false });
+        }
+        self.answer();
     }
 
     fn reply(&mut self, (arrived, reply): (Instant, oneshot::Sender<Answer>), answer: Answer) {
@@ -298,6 +479,8 @@ impl Actor {
 
     fn report(&mut self) {
         let (now, expired) = (self.now(), self.chooser.take_expired());
-        self.measures.report(self.waiting.len(), expired, self.chooser.counts(now));
+        let held = self.waiting.len() + self.askers.waiting();
+        self.measures.report(held, expired, self.chooser.counts(now));
+        self.measures.report_peers(self.chooser.ask_counts(), self.owners.counts());
     }
 }

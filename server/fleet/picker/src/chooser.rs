@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fleet_core::pick::{
-    Basis, CHOICES, Effect, NodeNumber, NotPicked, Picker, Request, Settings, SettingsError, Ticket, Update,
+    AskCounts, Basis, CHOICES, Effect, NodeNumber, NotPicked, OwnerAnswer, Picker, Request, Settings,
+    SettingsError, Ticket, Update,
 };
 
 use crate::nodes::Endpoint;
@@ -36,10 +37,27 @@ pub enum Choice {
         /// Rows of all requests of the batch.
         rows: u32,
     },
+    /// A batch of the picker that owns the lanes.
+    Owner {
+        /// Unique among all pickers.
+        id: u64,
+        /// Rows of all requests of the batch.
+        rows: u32,
+    },
     /// The rates of the plan.
     Weights,
     /// Any node: the model, or where it is, is not known.
     Any,
+}
+
+impl Choice {
+    /// The batch that the request is part of, and its rows.
+    pub fn batch(self) -> Option<(u64, u32)> {
+        match self {
+            Self::Batch { id, rows } | Self::Owner { id, rows } => Some((id, rows)),
+            Self::Weights | Self::Any => None,
+        }
+    }
 }
 
 /// The answer to a request.
@@ -71,6 +89,29 @@ pub struct Asked {
     pub timeout: Option<Duration>,
     /// Priority class, 0 first.
     pub class: u8,
+    /// Whether another picker asks for it.
+    pub is_asked: bool,
+}
+
+/// What a chooser decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The answer to the request with this key.
+    Answer(u64, Answer),
+    /// Another picker is to be asked for this request.
+    Ask {
+        /// The picker to ask.
+        owner: u32,
+        /// The request, with its model.
+        asked: Asked,
+    },
+    /// A picker that was asked is to be told that this request ended.
+    AskEnded {
+        /// The picker that was asked.
+        owner: u32,
+        /// Key of the request.
+        key: u64,
+    },
 }
 
 /// What is known of the connection to a node.
@@ -208,7 +249,7 @@ impl Chooser {
         self.picker.planned(node, model, rate).is_ok()
     }
 
-    /// A request arrives. Its answer is among those of [`Chooser::take_answers`], now or later.
+    /// A request arrives. Its answer is among those of [`Chooser::take_decisions`], now or later.
     pub fn arrive(&mut self, now: Duration, asked: &Asked) -> Option<Answer> {
         let Some(model) = asked.model.as_deref() else {
             return Some(self.any());
@@ -220,6 +261,7 @@ impl Chooser {
             rows: asked.rows,
             deadline: timeout.map(|timeout| now.saturating_add(timeout)),
             class: asked.class,
+            is_asked: asked.is_asked,
         };
         if let Some(ticket) = self.picker.arrive(now, &request) {
             self.tickets.insert(asked.key, Open { ticket, is_kept: false });
@@ -227,25 +269,35 @@ impl Chooser {
         None
     }
 
-    /// Takes the answers since the last time, each with the key of its request.
-    pub fn take_answers(&mut self, mut each: impl FnMut(u64, Answer)) {
+    /// Takes the decisions since the last time.
+    pub fn take_decisions(&mut self, mut each: impl FnMut(Decision)) {
         for effect in self.picker.take_effects() {
             match effect {
                 Effect::Send { key, nodes, basis } => {
-                    let is_awaited = self.tickets.contains_key(&key);
                     let choice = match basis {
                         Basis::Batch { id, rows } => Choice::Batch { id: self.batch_id(id), rows },
-                        Basis::Weights => Choice::Weights,
+                        Basis::Owner { id, rows, .. } => Choice::Owner { id, rows },
+                        Basis::Weights => {
+                            // Another picker may have been asked for it before.
+                            self.tickets.remove(&key);
+                            Choice::Weights
+                        }
                     };
+                    let is_awaited = self.tickets.contains_key(&key);
                     let endpoint = |node: &NodeNumber| self.nodes.get(node.0 as usize)?.endpoint.clone();
                     let nodes = nodes.iter().filter_map(endpoint).collect();
-                    each(key, Answer::Send { nodes, choice, is_awaited });
+                    each(Decision::Answer(key, Answer::Send { nodes, choice, is_awaited }));
                 }
                 Effect::Refuse { key, reason } => {
                     self.tickets.remove(&key);
                     let answer = if self.is_certain(reason) { Answer::Refuse(reason) } else { self.any() };
-                    each(key, answer);
+                    each(Decision::Answer(key, answer));
                 }
+                Effect::Ask { key, picker, model, rows, timeout, class } => {
+                    let asked = Asked { key, model: Some(model), rows, timeout, class, is_asked: false };
+                    each(Decision::Ask { owner: picker, asked });
+                }
+                Effect::AskEnded { key, picker } => each(Decision::AskEnded { owner: picker, key }),
             }
         }
     }
@@ -266,7 +318,7 @@ impl Chooser {
         some && match reason {
             NotPicked::UnknownModel => members.all(|node| matches!(node.link, Link::Heard { .. })),
             NotPicked::NoNode => members.all(|node| matches!(node.link, Link::Heard { draining: false, .. })),
-            NotPicked::Router(_) => return true,
+            NotPicked::Router(_) | NotPicked::NotOwner => return true,
         }
     }
 
@@ -297,6 +349,39 @@ impl Chooser {
         let best = ranked.into_iter().take(CHOICES);
         let nodes = best.filter_map(|(_, at)| self.nodes.get(at)?.endpoint.clone()).collect();
         Answer::Send { nodes, choice: Choice::Any, is_awaited: false }
+    }
+
+    /// Another picker is part of the fleet.
+    pub fn peer_listed(&mut self, now: Duration, picker: u32) {
+        self.picker.peer_listed(now, picker);
+    }
+
+    /// Another picker is not part of the fleet any more.
+    pub fn peer_unlisted(&mut self, now: Duration, picker: u32) {
+        self.picker.peer_unlisted(now, picker);
+    }
+
+    /// Another picker gave a sign of life.
+    pub fn peer_heard(&mut self, now: Duration, picker: u32) {
+        self.picker.peer_heard(now, picker);
+    }
+
+    /// The connection to another picker ended. `is_stopping`: it said that it stops.
+    pub fn peer_lost(&mut self, now: Duration, picker: u32, is_stopping: bool) {
+        match is_stopping {
+            true => self.picker.peer_stops(now, picker),
+            false => self.picker.peer_lost(now, picker),
+        }
+    }
+
+    /// A picker answered for a request that it was asked for.
+    pub fn owner_answered(&mut self, now: Duration, picker: u32, key: u64, answer: OwnerAnswer) {
+        self.picker.owner_answered(now, picker, key, answer);
+    }
+
+    /// How requests ended that other pickers were asked for.
+    pub fn ask_counts(&self) -> AskCounts {
+        self.picker.ask_counts()
     }
 
     /// A request ended: it was answered or refused, or its client left.

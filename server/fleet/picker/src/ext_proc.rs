@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::actor::{Handle, Held};
 use crate::answers;
-use crate::chooser::{Answer, Asked, Choice};
+use crate::chooser::{Answer, Asked};
 use crate::demand::Counter;
 use crate::headers;
 use crate::measures::malformed;
@@ -109,15 +109,9 @@ async fn choose(picker: Handle, demand: Counter, headers: HeaderMap) -> (Process
     };
     demand.arrived(model.as_deref(), rows);
     let name = model.clone().unwrap_or_default();
-    let (answer, held) = picker.pick(Asked { key: 0, model, rows, timeout, class: 0 }).await;
+    let (answer, held) = picker.pick(Asked { key: 0, model, rows, timeout, class: 0, is_asked: false }).await;
     let reply = match answer {
-        Answer::Send { nodes, choice, .. } => {
-            let batch = match choice {
-                Choice::Batch { id, rows } => Some((id, rows)),
-                Choice::Weights | Choice::Any => None,
-            };
-            answers::send(&nodes, batch, grpc)
-        }
+        Answer::Send { nodes, choice, .. } => answers::send(&nodes, choice.batch(), grpc),
         Answer::Refuse(reason) => answers::refuse(&Refusal::of(reason, &name), grpc),
     };
     (reply, held)

@@ -133,23 +133,27 @@ async fn follow(asking: Asking, listener: impl Listener, stop: CancellationToken
     }
 }
 
-/// Reads one stream to its end, and returns why it ended.
-async fn listen(asking: &Asking, listener: &impl Listener, heard: &mut bool) -> String {
-    let Asking { node, key, interval_ms } = asking;
-    let channel = match Channel::from_shared(format!("http://{}", node.grpc)) {
-        Ok(channel) => channel,
-        Err(error) => return error.to_string(),
-    };
+/// Connects to an address, or says why not.
+pub async fn connect(address: &str) -> Result<Channel, String> {
+    let channel = Channel::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
     let (probe_after, probe_timeout) = PROBE;
     let channel = channel
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .http2_keep_alive_interval(probe_after)
         .keep_alive_timeout(probe_timeout);
-    let channel = match tokio::time::timeout(CONNECT_TIMEOUT, channel.connect()).await {
-        Ok(Ok(channel)) => channel,
-        Ok(Err(error)) => return innermost(&error),
-        Err(_) => return "no connection in time".to_owned(),
+    match tokio::time::timeout(CONNECT_TIMEOUT, channel.connect()).await {
+        Ok(connected) => connected.map_err(|error| innermost(&error)),
+        Err(_) => Err("no connection in time".to_owned()),
+    }
+}
+
+/// Reads one stream to its end, and returns why it ended.
+async fn listen(asking: &Asking, listener: &impl Listener, heard: &mut bool) -> String {
+    let Asking { node, key, interval_ms } = asking;
+    let channel = match connect(&node.grpc).await {
+        Ok(channel) => channel,
+        Err(reason) => return reason,
     };
     let mut client = NodeSignalsClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     // Names of Kubernetes may differ from the node's own, so any will do.
@@ -203,6 +207,7 @@ fn view(signals: ModelSignals) -> (String, ModelView) {
     (signals.model, view)
 }
 
+/// Why a call failed.
 pub(crate) fn reason_of(status: &tonic::Status) -> String {
     match std::error::Error::source(status) {
         Some(source) => innermost(source),

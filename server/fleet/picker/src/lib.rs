@@ -2,12 +2,14 @@
 //!
 //! [`fleet_core::pick`] decides, and [`chooser`] adds what it does not know: addresses, tickets and what to do without views. One task
 //! owns both ([`actor`]). Around it are the two services that gateways call ([`ext_proc`], [`plain`]) and a stream of signals from
-//! each node ([`follow`]).
+//! each node ([`follow`]). Pickers ask each other for requests whose lanes they own ([`peers`]).
 
 #![forbid(unsafe_code)]
 
 mod actor;
 mod answers;
+mod asked;
+mod askers;
 mod chooser;
 pub mod demand;
 mod ext_proc;
@@ -15,6 +17,8 @@ pub mod follow;
 mod headers;
 mod measures;
 pub mod nodes;
+mod owners;
+pub mod peers;
 mod plain;
 mod proto;
 mod refusal;

@@ -8,6 +8,8 @@ use metrics::{
     histogram,
 };
 
+use fleet_core::pick::AskCounts;
+
 use crate::chooser::{Answer, Choice, NodeCounts};
 use crate::refusal::Refusal;
 
@@ -21,12 +23,15 @@ const EXPIRED: &str = "tessera_picker_expired_tickets_total";
 const DROPPED: &str = "tessera_picker_dropped_updates_total";
 const OVERFLOWS: &str = "tessera_picker_overflows_total";
 const NODES: &str = "tessera_picker_nodes";
+const ASKED: &str = "tessera_picker_asked_total";
+const PEERS: &str = "tessera_picker_peers";
 const VIEW_AGE: &str = "tessera_picker_view_age_seconds";
 
 /// The metrics of the task that owns the picker.
 #[derive(Debug)]
 pub struct Measures {
     batch: Counter,
+    owner: Counter,
     weights: Counter,
     any: Counter,
     gateway: Counter,
@@ -40,6 +45,8 @@ pub struct Measures {
     draining: Gauge,
     lost: Gauge,
     view_age: Gauge,
+    asked: [Counter; 6],
+    peers: [Gauge; 2],
 }
 
 impl Measures {
@@ -47,7 +54,7 @@ impl Measures {
     pub fn new() -> Self {
         describe_counter!(
             PICKS,
-            "Requests that were sent, by what decided where: batch, weights, any, or the gateway."
+            "Requests that were sent, by what decided where: batch, owner, weights, any, or the gateway."
         );
         describe_counter!(REFUSALS, "Requests that were refused, by reason.");
         describe_gauge!(HELD, "Requests that wait at the picker.");
@@ -64,10 +71,14 @@ impl Measures {
             VIEW_AGE,
             "Seconds since the last message of the connected node that was silent longest."
         );
+        describe_counter!(ASKED, "Requests that other pickers were asked for, by how that ended.");
+        describe_gauge!(PEERS, "Other pickers by state: connected or lost.");
+        let asked = |result: &'static str| counter!(ASKED, "result" => result);
         let picks = |basis: &'static str| counter!(PICKS, "basis" => basis);
         let nodes = |state: &'static str| gauge!(NODES, "state" => state);
         Self {
             batch: picks("batch"),
+            owner: picks("owner"),
             weights: picks("weights"),
             any: picks("any"),
             gateway: picks("gateway"),
@@ -81,6 +92,8 @@ impl Measures {
             draining: nodes("draining"),
             lost: nodes("lost"),
             view_age: gauge!(VIEW_AGE),
+            asked: ["answered", "refused", "declined", "silent", "disconnected", "unreachable"].map(asked),
+            peers: ["connected", "lost"].map(|state| gauge!(PEERS, "state" => state)),
         }
     }
 
@@ -90,6 +103,7 @@ impl Measures {
         match answer {
             Answer::Send { nodes, .. } if nodes.is_empty() => self.gateway.increment(1),
             Answer::Send { choice: Choice::Batch { .. }, .. } => self.batch.increment(1),
+            Answer::Send { choice: Choice::Owner { .. }, .. } => self.owner.increment(1),
             Answer::Send { choice: Choice::Weights, .. } => self.weights.increment(1),
             Answer::Send { choice: Choice::Any, .. } => self.any.increment(1),
             Answer::Refuse(reason) => {
@@ -118,6 +132,14 @@ impl Measures {
         self.draining.set(nodes.draining as f64);
         self.lost.set(nodes.lost as f64);
         self.view_age.set(nodes.oldest_view.as_secs_f64());
+    }
+
+    /// What is measured of other pickers once a second. `peers`: how many are connected, and how many are not.
+    pub fn report_peers(&self, counts: AskCounts, peers: [usize; 2]) {
+        let AskCounts { answered, refused, declined, silent, disconnected, unreachable } = counts;
+        let counts = [answered, refused, declined, silent, disconnected, unreachable];
+        self.asked.iter().zip(counts).for_each(|(counter, count)| counter.absolute(count));
+        self.peers.iter().zip(peers).for_each(|(gauge, count)| gauge.set(count as f64));
     }
 }
 

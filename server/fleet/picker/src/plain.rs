@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use tonic::{Code, Request, Response, Status};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::actor::{Handle, Held};
 use crate::answers::{address, batch_value};
-use crate::chooser::{Answer, Asked, Choice};
+use crate::asked::{self, AnswerStream};
+use crate::chooser::{Answer, Asked};
 use crate::demand::Counter;
 use crate::proto::fleet::picker_server::Picker;
 use crate::proto::fleet::{
-    DemandRequest, DemandResponse, DoneRequest, DoneResponse, Endpoint, PickRequest, PickResponse,
+    Asks, DemandRequest, DemandResponse, DoneRequest, DoneResponse, Endpoint, PickRequest, PickResponse,
 };
 use crate::refusal::Refusal;
 
@@ -24,9 +26,17 @@ pub struct Plain {
     pub picker: Handle,
     /// What gateways ask for.
     pub demand: Counter,
+    /// Number of this picker.
+    pub number: u32,
+    /// Ends streams of other pickers.
+    pub stop: CancellationToken,
 }
 
-fn read(request: &PickRequest) -> Result<Asked, Status> {
+/// Reads a request.
+///
+/// # Errors
+/// A field is out of range.
+pub fn read(request: &PickRequest) -> Result<Asked, Status> {
     let wrong = |problem: String| Err(Status::invalid_argument(problem));
     if request.model.len() > MODEL_BYTES_MAX {
         return wrong(format!(
@@ -43,11 +53,19 @@ fn read(request: &PickRequest) -> Result<Asked, Status> {
         rows: request.rows.max(1),
         timeout: (request.timeout_us > 0).then(|| Duration::from_micros(request.timeout_us)),
         class,
+        is_asked: false,
     })
 }
 
 #[tonic::async_trait]
 impl Picker for Plain {
+    type AskStream = AnswerStream;
+
+    async fn ask(&self, request: Request<Streaming<Asks>>) -> Result<Response<AnswerStream>, Status> {
+        let answers = asked::serve(self.number, self.picker.clone(), request.into_inner(), self.stop.clone());
+        Ok(Response::new(answers.await?))
+    }
+
     async fn pick(&self, request: Request<PickRequest>) -> Result<Response<PickResponse>, Status> {
         let request = request.into_inner();
         let asked = read(&request)?;
@@ -59,10 +77,7 @@ impl Picker for Plain {
                     node: node.name.clone(),
                     address: address(node, request.grpc).to_owned(),
                 };
-                let batch = match choice {
-                    Choice::Batch { id, rows } => batch_value(id, rows),
-                    Choice::Weights | Choice::Any => String::new(),
-                };
+                let batch = choice.batch().map(|(id, rows)| batch_value(id, rows)).unwrap_or_default();
                 let ticket = held.map_or(0, Held::keep);
                 Ok(Response::new(PickResponse {
                     endpoints: nodes.iter().map(endpoint).collect(),

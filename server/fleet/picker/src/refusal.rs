@@ -26,7 +26,7 @@ impl Refusal {
     pub fn of(not_picked: NotPicked, model: &str) -> Self {
         let (http, grpc, reason) = match not_picked {
             NotPicked::UnknownModel => (404, 5, "unknown_model"),
-            NotPicked::NoNode => (503, 14, "model_not_ready"),
+            NotPicked::NoNode | NotPicked::NotOwner => (503, 14, "model_not_ready"),
             NotPicked::Router(reason) => match reason {
                 Reason::BatchTooLarge => (400, 3, "malformed"),
                 Reason::QueueFull | Reason::MemoryFull => (503, 14, "queue_full"),
@@ -40,7 +40,9 @@ impl Refusal {
         };
         let message = match not_picked {
             NotPicked::UnknownModel => format!("model '{model}' is not on any node of the fleet"),
-            NotPicked::NoNode => format!("model '{model}' is not ready on any node of the fleet"),
+            NotPicked::NoNode | NotPicked::NotOwner => {
+                format!("model '{model}' is not ready on any node of the fleet")
+            }
             NotPicked::Router(reason) => match reason {
                 Reason::BatchTooLarge => {
                     format!("x-tessera-rows: expected at most the largest batch of model '{model}'")
@@ -65,8 +67,46 @@ impl Refusal {
         Self { http, grpc, reason, message }
     }
 
+    /// The router's reason of that name, for what another picker says. `None`: no reason is called so.
+    pub fn reason_named(name: &str) -> Option<Reason> {
+        Some(match name {
+            "malformed" => Reason::BatchTooLarge,
+            "queue_full" => Reason::QueueFull,
+            "deadline_unmeetable" => Reason::DeadlineUnmeetable,
+            "shed" => Reason::Shed,
+            "expired" => Reason::DeadlinePassed,
+            "quota" => Reason::Quota,
+            "draining" => Reason::Draining,
+            _ => return None,
+        })
+    }
+
     /// Whether another attempt may succeed a little later.
     pub fn may_be_retried(&self) -> bool {
         matches!(self.http, 429 | 503)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_picker_understands_each_reason() {
+        for reason in [
+            Reason::BatchTooLarge,
+            Reason::QueueFull,
+            Reason::MemoryFull,
+            Reason::DeadlineUnmeetable,
+            Reason::Shed,
+            Reason::DeadlinePassed,
+            Reason::Quota,
+            Reason::Draining,
+        ] {
+            let name = Refusal::of(NotPicked::Router(reason), "m").reason;
+            let understood = Refusal::reason_named(name).unwrap();
+            assert_eq!(Refusal::of(NotPicked::Router(understood), "m").reason, name);
+        }
+        assert_eq!(Refusal::reason_named("model_not_ready"), None, "the picker that asked decides");
     }
 }

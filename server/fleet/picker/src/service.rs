@@ -22,6 +22,7 @@ use crate::demand::Counter;
 use crate::ext_proc::Processor;
 use crate::follow;
 use crate::nodes::Members;
+use crate::peers::{self, Peers};
 use crate::plain::Plain;
 use crate::proto::ext_proc::external_processor_server::ExternalProcessorServer;
 use crate::proto::fleet::picker_server::PickerServer;
@@ -65,19 +66,23 @@ pub enum ServeError {
 pub async fn run(
     listener: TcpListener,
     options: Options,
-    mut members: watch::Receiver<Members>,
+    (mut members, peers): (watch::Receiver<Members>, watch::Receiver<Peers>),
     key: Key,
     is_ready: Arc<AtomicBool>,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
+    let number = options.picker.number;
     let (picker, mut task) = actor::start(Chooser::new(options)?)?;
-    let following = tokio::spawn(follow::run(members.clone(), picker.clone(), key, INTERVAL));
-    let following = AbortOnDrop(following);
+    let following = [
+        tokio::spawn(follow::run(members.clone(), picker.clone(), key, INTERVAL)),
+        tokio::spawn(peers::run(number, peers, picker.clone())),
+    ]
+    .map(AbortOnDrop);
     let demand = Counter::start();
     let processor = Processor { picker: picker.clone(), demand: demand.clone(), stop: stop.clone() };
     let processor = ExternalProcessorServer::new(processor).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    let plain = PickerServer::new(Plain { picker: picker.clone(), demand })
-        .max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let plain = Plain { picker: picker.clone(), demand, number, stop: stop.clone() };
+    let plain = PickerServer::new(plain).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let serving = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)

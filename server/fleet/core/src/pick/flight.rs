@@ -7,6 +7,7 @@ use std::time::Duration;
 use router_core::{BatchId, LaneId, RequestId};
 
 use super::NodeNumber;
+use super::paces::Paces;
 
 /// A lane of a node.
 #[derive(Clone, Debug)]
@@ -16,11 +17,13 @@ pub(super) struct Lane {
     pub ends: Duration,
     /// Batches that are not answered, in the order in which they were sent.
     batches: Vec<BatchId>,
+    /// When the last batch was known to have ended.
+    ended: Duration,
 }
 
 impl Lane {
     pub(super) fn new(node: NodeNumber) -> Self {
-        Self { node, ends: Duration::ZERO, batches: Vec::new() }
+        Self { node, ends: Duration::ZERO, batches: Vec::new(), ended: Duration::ZERO }
     }
 }
 
@@ -30,7 +33,11 @@ struct Batch {
     lane: LaneId,
     /// Requests that are not answered.
     left: usize,
+    model: u32,
+    /// Time that it is expected to take, before and after what was learned about its node.
+    expected: Duration,
     time: Duration,
+    sent: Duration,
     ends: Duration,
     /// Whether the router was told that it is done.
     is_released: bool,
@@ -40,6 +47,9 @@ struct Batch {
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     generation: u32,
+    model: u32,
+    /// Whether another picker asked for it.
+    is_asked: bool,
     /// The caller's key, while the request waits or is not answered.
     key: Option<u64>,
     batch: Option<BatchId>,
@@ -65,21 +75,28 @@ pub(super) struct Flight {
     batches: BTreeMap<BatchId, Batch>,
     /// When lanes count as free again. Entries of batches that have ended or were moved are stale.
     releases: BinaryHeap<Reverse<(Duration, BatchId)>>,
+    paces: Paces,
 }
 
 impl Flight {
-    /// A place for a request. `None` if there are `most` requests.
-    pub(super) fn insert(&mut self, key: u64, most: u32) -> Option<RequestId> {
+    /// A place for a request, of the other picker's if `is_asked`. `None` if there are `most` requests.
+    pub(super) fn insert(
+        &mut self,
+        key: u64,
+        (model, is_asked): (u32, bool),
+        most: u32,
+    ) -> Option<RequestId> {
         let number = match self.free.pop() {
             Some(number) => number,
             None => {
                 let number = u32::try_from(self.slots.len()).ok().filter(|number| *number < most)?;
-                self.slots.push(Slot { generation: 0, key: None, batch: None });
+                self.slots.push(Slot { generation: 0, model, is_asked, key: None, batch: None });
                 number
             }
         };
         let slot = self.slots.get_mut(number as usize)?;
-        *slot = Slot { generation: slot.generation.wrapping_add(1), key: Some(key), batch: None };
+        let generation = slot.generation.wrapping_add(1);
+        *slot = Slot { generation, model, is_asked, key: Some(key), batch: None };
         Some(RequestId::new(number, slot.generation))
     }
 
@@ -88,13 +105,13 @@ impl Flight {
         (slot.generation == request.generation()).then_some(slot)
     }
 
-    /// Forgets a request that waits, and returns its key. `None` if it was sent.
-    pub(super) fn refuse(&mut self, request: RequestId) -> Option<u64> {
+    /// Forgets a request that waits, and returns its key, its model, and whether another picker asked for it. `None` if it was sent.
+    pub(super) fn refuse(&mut self, request: RequestId) -> Option<(u64, u32, bool)> {
         let slot = self.slot_mut(request).filter(|slot| slot.batch.is_none())?;
         // Without a key it ended before, and its place is free already.
-        let key = slot.key.take()?;
+        let refused = (slot.key.take()?, slot.model, slot.is_asked);
         self.free.push(request.slot());
-        Some(key)
+        Some(refused)
     }
 
     /// Sends a batch to a lane. `travel`: see the settings. Returns the node and the keys of the requests.
@@ -102,10 +119,11 @@ impl Flight {
         &mut self,
         now: Duration,
         (lane, batch): (LaneId, BatchId),
-        requests: &[RequestId],
-        (time, travel): (Duration, Duration),
+        (model, requests): (u32, &[RequestId]),
+        (expected, travel): (Duration, Duration),
     ) -> Option<(NodeNumber, Vec<u64>)> {
         let entry = self.lanes.get_mut(&lane)?;
+        let time = expected.mul_f64(self.paces.of(entry.node, model));
         let ends = if entry.batches.is_empty() { now.saturating_add(travel) } else { entry.ends.max(now) };
         let ends = ends.saturating_add(time);
         entry.ends = ends;
@@ -123,7 +141,10 @@ impl Flight {
                 keys.extend(slot.key);
             }
         }
-        self.batches.insert(batch, Batch { lane, left, time, ends, is_released: false, requests });
+        let sent = now;
+        let batch_sent =
+            Batch { lane, left, model, expected, time, sent, ends, is_released: false, requests };
+        self.batches.insert(batch, batch_sent);
         Some((node, keys))
     }
 
@@ -146,8 +167,12 @@ impl Flight {
             return Ended::Nothing;
         }
         let (lane, is_released) = (batch.lane, batch.is_released);
+        let (model, expected, sent) = (batch.model, batch.expected, batch.sent);
         // The number of a lane may belong to another node by now.
         if let Some(entry) = self.lanes.get_mut(&lane).filter(|entry| entry.batches.contains(&id)) {
+            let began = entry.ended.max(sent.saturating_add(travel));
+            self.paces.learn((entry.node, model), now.saturating_sub(began), expected);
+            entry.ended = now;
             entry.batches.retain(|known| *known != id);
             entry.ends = entry.ends.min(now);
             // The next one begins now.

@@ -11,7 +11,7 @@ use router_core::{
 };
 
 use super::flight::Lane;
-use super::nodes::lanes_by_model;
+use super::nodes::{Division, divide};
 use super::{LANES_MAX, NodeNumber, Picker, QUEUE_MAX, ROW_BYTES, TooMany, Update, nanos};
 use crate::view::ModelView;
 
@@ -174,10 +174,11 @@ impl Picker {
         if !std::mem::take(&mut self.is_changed) {
             return;
         }
-        let mut wanted = lanes_by_model(&self.nodes, &self.model_names, now, &self.settings);
+        let mut wanted = divide(&self.nodes, &self.model_names, now, &self.settings, &self.peers);
         let mut moves = Vec::new();
         for (number, model) in (0..).zip(&mut self.models) {
-            let lanes = wanted.remove(&number).unwrap_or_default();
+            let Division { owner, lanes } = wanted.remove(&number).unwrap_or_default();
+            model.owner = owner.filter(|owner| *owner != self.settings.number);
             if model.times.is_some() && model.lanes != lanes {
                 let to = ModelLanes::Only(lanes.iter().copied().collect());
                 moves.push(ModelMove { model: ModelId(number), lanes: to, times: Vec::new() });

@@ -21,7 +21,9 @@ use crate::proto::ext_proc::processing_response::Response as Reply;
 use crate::proto::ext_proc::{HttpBody, HttpHeaders, ProcessingRequest, ProcessingResponse};
 use crate::proto::fleet::node_signals_server::{NodeSignals, NodeSignalsServer};
 use crate::proto::fleet::picker_client::PickerClient;
-use crate::proto::fleet::{DoneRequest, ModelSignals, PickRequest, PickResponse, Signals, WatchRequest};
+use crate::proto::fleet::{
+    Ask, Asks, DoneRequest, ModelSignals, PickRequest, PickResponse, Signals, WatchRequest,
+};
 
 const TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -74,7 +76,8 @@ impl World {
         let members = watch::channel(Members::fixed(vec![endpoint]).unwrap()).1;
         let options = Options { picker: Settings::default(), ..Options::default() };
         let (stop, is_ready) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-        let run = run(listener, options, members, None, Arc::clone(&is_ready), stop.clone());
+        let peers = watch::channel(Peers::new()).1;
+        let run = run(listener, options, (members, peers), None, Arc::clone(&is_ready), stop.clone());
         Self { address, stop, is_ready, serving: tokio::spawn(run), node, signals }
     }
 
@@ -170,6 +173,58 @@ async fn a_node_that_is_lost_gets_requests_only_as_the_last_choice() {
     in_time(is_lost).await;
     let answer = in_time(pick(&mut client, "m")).await.unwrap();
     assert_eq!((answer.endpoints.len(), answer.batch.as_str(), answer.ticket), (1, "", 0));
+}
+
+#[tokio::test]
+async fn a_picker_that_is_not_the_one_meant_refuses_to_be_asked() {
+    let world = World::start().await;
+    let mut client = PickerClient::new(world.channel().await);
+    let asks = |from, to| stream::iter([Asks { from, to, ..Asks::default() }]);
+    let error = in_time(client.ask(asks(1, 2))).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert_eq!(error.message(), "to: expected 0, which is the number of this picker, got 2");
+    let error = in_time(client.ask(asks(64, 0))).await.unwrap_err();
+    assert_eq!(error.message(), "from: expected 0 to 63 and not 0, got 64");
+}
+
+#[tokio::test]
+async fn an_asked_picker_answers_declines_and_gives_signs_of_life() {
+    let world = World::start().await;
+    let mut client = in_time(world.client()).await;
+    let (sender, asks) = mpsc::channel(4);
+    let ask = |id, model: &str| {
+        let request = PickRequest { model: model.to_owned(), ..PickRequest::default() };
+        Ask { id, request: Some(request) }
+    };
+    let first =
+        Asks { from: 1, to: 0, asks: vec![ask(7, "m"), ask(8, "nowhere"), ask(9, "m")], ended: Vec::new() };
+    sender.send(first).await.unwrap();
+    let mut answers = in_time(client.ask(ReceiverStream::new(asks))).await.unwrap().into_inner();
+    let mut found = Vec::new();
+    let mut signs = 0;
+    while found.len() < 2 || signs < 3 {
+        let message = in_time(answers.message()).await.unwrap().unwrap();
+        signs += u32::from(message.answers.is_empty());
+        found.extend(message.answers);
+    }
+    let by_id = |id| found.iter().find(|answer| answer.id == id);
+    assert_eq!(by_id(7).unwrap().nodes, ["a"]);
+    let declined = by_id(8).unwrap();
+    assert!(declined.nodes.is_empty() && declined.reason.is_empty(), "{declined:?}");
+    assert_eq!(by_id(9), None, "the node has one lane");
+    sender.send(Asks { ended: vec![7], ..Asks::default() }).await.unwrap();
+    let next = async {
+        loop {
+            let message = answers.message().await.unwrap().unwrap();
+            if let Some(answer) = message.answers.into_iter().next() {
+                return answer;
+            }
+        }
+    };
+    assert_eq!(in_time(next).await.id, 9);
+    // The end of the stream is the end of its requests.
+    drop((sender, answers));
+    assert_eq!(in_time(pick(&mut client, "m")).await.unwrap().endpoints.len(), 1);
 }
 
 struct Exchange {

@@ -1,7 +1,7 @@
 //! Requests that wait for the others of their batch, because a sender that forms batches marked them.
 //!
-//! [`Gatherings`] stands before the core. It holds marked requests until all rows of their batch have come, and at most for
-//! the longest wait. The actor then hands them to the core in one event. The machine takes the time and what happened; it has no
+//! [`Gatherings`] stands before the router. It holds marked requests until all rows of their batch have come, and at most for
+//! the longest wait. Its caller then hands them to the router in one event. The machine takes the time and what happened; it has no
 //! clock and no I/O.
 //!
 //! | id | statement |
@@ -15,8 +15,8 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use crate::{Arrival, ModelId, Nanos, RequestId};
 use invariant::expected;
-use router_core::{Arrival, ModelId, Nanos, RequestId};
 
 /// The mark of a request that its sender put into a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ struct Gathering {
 
 /// All batches of which rows are missing.
 #[derive(Debug)]
-pub(crate) struct Gatherings {
+pub struct Gatherings {
     wait_max: Nanos,
     open_max: usize,
     open: BTreeMap<Key, Gathering>,
@@ -68,7 +68,7 @@ pub(crate) struct Gatherings {
 
 impl Gatherings {
     /// Holds requests for at most `wait_max`, of at most `open_max` batches.
-    pub(crate) fn new(wait_max: Nanos, open_max: usize) -> Self {
+    pub fn new(wait_max: Nanos, open_max: usize) -> Self {
         Self {
             wait_max,
             open_max,
@@ -82,7 +82,7 @@ impl Gatherings {
     }
 
     /// Takes a request. It is released with the last one of its batch, or by itself if it need not or cannot wait.
-    pub(crate) fn arrive(&mut self, now: Nanos, gather: Gather, arrival: Arrival) {
+    pub fn arrive(&mut self, now: Nanos, gather: Gather, arrival: Arrival) {
         let key = (arrival.model, gather.batch);
         if !self.open.contains_key(&key) {
             let is_whole = arrival.rows >= gather.rows;
@@ -116,7 +116,7 @@ impl Gatherings {
 
     /// The client of a request left. False if the request is not held, so that the core must be told. Otherwise the caller ends
     /// it, and its batch does not wait for its rows.
-    pub(crate) fn cancel(&mut self, request: RequestId) -> bool {
+    pub fn cancel(&mut self, request: RequestId) -> bool {
         let Some(key) = self.requests.remove(&request) else { return false };
         if let Some(gathering) = expected!(self.open.get_mut(&key), "gatherings.batch_unknown") {
             gathering.held.retain(|arrival| arrival.request != request);
@@ -125,7 +125,7 @@ impl Gatherings {
     }
 
     /// A marked request will not come, because its client left before it was taken. An open batch does not wait for its rows.
-    pub(crate) fn absent(&mut self, model: ModelId, gather: Gather, rows: u32) {
+    pub fn absent(&mut self, model: ModelId, gather: Gather, rows: u32) {
         let key = (model, gather.batch);
         let Some(gathering) = self.open.get_mut(&key) else { return };
         gathering.missing = gathering.missing.saturating_sub(rows.max(1));
@@ -135,14 +135,14 @@ impl Gatherings {
     }
 
     /// Releases the batches that have waited for as long as they may.
-    pub(crate) fn tick(&mut self, now: Nanos) {
+    pub fn tick(&mut self, now: Nanos) {
         while let Some(&(_, key)) = self.ends.first().filter(|(due, _)| *due <= now) {
             self.release(key);
         }
     }
 
     /// Releases all requests of a model.
-    pub(crate) fn release_model(&mut self, model: ModelId) {
+    pub fn release_model(&mut self, model: ModelId) {
         let of_model = (model, 0)..=(model, u64::MAX);
         while let Some((&key, _)) = self.open.range(of_model.clone()).next() {
             self.release(key);
@@ -150,7 +150,7 @@ impl Gatherings {
     }
 
     /// Releases all requests, and holds no more.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.is_closed = true;
         while let Some((&key, _)) = self.open.first_key_value() {
             self.release(key);
@@ -158,17 +158,17 @@ impl Gatherings {
     }
 
     /// Time by which [`Gatherings::tick`] must be called.
-    pub(crate) fn next_wake(&self) -> Option<Nanos> {
+    pub fn next_wake(&self) -> Option<Nanos> {
         self.ends.first().map(|(due, _)| *due)
     }
 
     /// The next requests to hand to the core, together.
-    pub(crate) fn next_released(&mut self) -> Option<Vec<Arrival>> {
+    pub fn next_released(&mut self) -> Option<Vec<Arrival>> {
         self.released.pop_front()
     }
 
     /// What happened since the start.
-    pub(crate) fn counts(&self) -> GatherCounts {
+    pub fn counts(&self) -> GatherCounts {
         self.counts
     }
 

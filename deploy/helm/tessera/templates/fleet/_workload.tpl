@@ -1,10 +1,14 @@
-{{/* A Deployment of leaders or pickers. Call with (list $ COMPONENT ARGUMENTS PORTS). */}}
-{{- define "tessera.fleet.deployment" -}}
+{{/*
+A Deployment of leaders, or a StatefulSet of pickers: each picker has a number, and they find each other by their headless Service.
+Call with (list $ COMPONENT ARGUMENTS PORTS).
+*/}}
+{{- define "tessera.fleet.workload" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
 {{- $own := get $root.Values.fleet $component -}}
+{{- $isNumbered := eq $component "picker" -}}
 apiVersion: apps/v1
-kind: Deployment
+kind: {{ ternary "StatefulSet" "Deployment" $isNumbered }}
 metadata:
   name: {{ include "tessera.name" $root }}-{{ $component }}
   namespace: {{ $root.Release.Namespace }}
@@ -15,9 +19,16 @@ spec:
   selector:
     matchLabels:
       {{- include "tessera.selector" (list $root $component) | nindent 6 }}
+  {{- if $isNumbered }}
+  serviceName: {{ include "tessera.name" $root }}-pickers
+  # All are active, so none waits for another one.
+  podManagementPolicy: Parallel
+  updateStrategy: {type: RollingUpdate}
+  {{- else }}
   strategy:
     type: RollingUpdate
     rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
+  {{- end }}
   template:
     metadata:
       labels:

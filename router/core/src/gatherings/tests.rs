@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
+use crate::{Class, ShapeKey, Tenant};
 use proptest::prelude::*;
-use router_core::{Class, ShapeKey, Tenant};
 
 use super::*;
 
