@@ -97,11 +97,15 @@ impl Exporter {
             let sampler = Sampler::new(settings.sample, settings.limit);
             recorder = Some(Recorder::new(sampler, sender, Arc::clone(&statistics)));
             let traces = Traces::new(resource.clone(), Arc::clone(&ids));
-            tasks.push(Task::of_signal(traces, queue, settings.delay, |hurry| delivery(hurry, settings.retry_for)));
+            tasks.push(Task::of_signal(traces, queue, settings.delay, |hurry| {
+                delivery(hurry, settings.retry_for)
+            }));
         }
         if let Some(LogRecords { queue, .. }) = logs.filter(|_| settings.logs) {
             let logs = Logs { resource: resource.clone() };
-            tasks.push(Task::of_signal(logs, queue, settings.delay, |hurry| delivery(hurry, settings.retry_for)));
+            tasks.push(Task::of_signal(logs, queue, settings.delay, |hurry| {
+                delivery(hurry, settings.retry_for)
+            }));
         }
         if let Some(render) = metrics.filter(|_| settings.metrics) {
             let (flushes, flush_queue) = mpsc::channel(1);

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use charts::{Plot, Series, number, percent};
 use gpulet_core::scaling::SCALERS;
 use sim::Report;
-use charts::{Plot, Series, number, percent};
 use sim::report::PartitionFigures;
 
 use super::{Contest, DEVICES, DEVICES_MAX, WARMUP};

@@ -370,14 +370,27 @@ impl Picker {
     }
 
     fn send_by_weight(&mut self, key: u64, model: u32) {
-        let nodes = &self.nodes;
-        let takes = |node: NodeNumber| nodes.get(node.0 as usize).is_some_and(Node::may_take);
-        let model = self.models.get_mut(model as usize);
-        let chosen = model.map(|model| model.weights.next(takes, CHOICES)).unwrap_or_default();
+        let chosen = self.by_weight(model);
         self.effects.push(match chosen.is_empty() {
             true => Effect::Refuse { key, reason: NotPicked::NoNode },
             false => Effect::Send { key, nodes: chosen, basis: Basis::Weights },
         });
+    }
+
+    fn by_weight(&mut self, model: u32) -> Vec<NodeNumber> {
+        let nodes = &self.nodes;
+        let takes = |node: NodeNumber| nodes.get(node.0 as usize).is_some_and(Node::may_take);
+        let model = self.models.get_mut(model as usize);
+        model.map(|model| model.weights.next(takes, CHOICES)).unwrap_or_default()
+    }
+
+    /// Nodes that have a model, for a request that does not run it, such as one for its metadata. Best first.
+    ///
+    /// # Errors
+    /// If no node has it.
+    pub fn holders(&mut self, model: &str) -> Result<Vec<NodeNumber>, NotPicked> {
+        let model = self.model_numbers.get(model).copied().ok_or(NotPicked::UnknownModel)?;
+        Some(self.by_weight(model)).filter(|nodes| !nodes.is_empty()).ok_or(NotPicked::NoNode)
     }
 
     /// A request ended: it was answered or refused by its node, or the client left.

@@ -83,6 +83,8 @@ pub struct Asked {
     pub key: u64,
     /// Its model, if it is known.
     pub model: Option<String>,
+    /// Whether it runs the model. Otherwise it asks for its metadata or state, which does not wait for a lane.
+    pub runs: bool,
     /// Rows along the batch dimension.
     pub rows: u32,
     /// Time until the answer must be back. `None`: the objective of the model.
@@ -254,6 +256,16 @@ impl Chooser {
         let Some(model) = asked.model.as_deref() else {
             return Some(self.any());
         };
+        if !asked.runs {
+            return Some(match self.picker.holders(model) {
+                Ok(nodes) => {
+                    let nodes = self.endpoints(&nodes);
+                    Answer::Send { nodes, choice: Choice::Weights, is_awaited: false }
+                }
+                Err(reason) if self.is_certain(reason) => Answer::Refuse(reason),
+                Err(_) => self.any(),
+            });
+        }
         let timeout = asked.timeout.or_else(|| self.options.objectives.get(model).copied());
         let request = Request {
             key: asked.key,
@@ -284,8 +296,7 @@ impl Chooser {
                         }
                     };
                     let is_awaited = self.tickets.contains_key(&key);
-                    let endpoint = |node: &NodeNumber| self.nodes.get(node.0 as usize)?.endpoint.clone();
-                    let nodes = nodes.iter().filter_map(endpoint).collect();
+                    let nodes = self.endpoints(&nodes);
                     each(Decision::Answer(key, Answer::Send { nodes, choice, is_awaited }));
                 }
                 Effect::Refuse { key, reason } => {
@@ -294,12 +305,17 @@ impl Chooser {
                     each(Decision::Answer(key, answer));
                 }
                 Effect::Ask { key, picker, model, rows, timeout, class } => {
-                    let asked = Asked { key, model: Some(model), rows, timeout, class, is_asked: false };
+                    let asked =
+                        Asked { key, model: Some(model), runs: true, rows, timeout, class, is_asked: false };
                     each(Decision::Ask { owner: picker, asked });
                 }
                 Effect::AskEnded { key, picker } => each(Decision::AskEnded { owner: picker, key }),
             }
         }
+    }
+
+    fn endpoints(&self, nodes: &[NodeNumber]) -> Vec<Arc<Endpoint>> {
+        nodes.iter().filter_map(|node| self.nodes.get(node.0 as usize)?.endpoint.clone()).collect()
     }
 
     /// The id of a batch for nodes. The effects of a batch come one after the other.
@@ -317,7 +333,13 @@ impl Chooser {
         let some = members.peek().is_some();
         some && match reason {
             NotPicked::UnknownModel => members.all(|node| matches!(node.link, Link::Heard { .. })),
-            NotPicked::NoNode => members.all(|node| matches!(node.link, Link::Heard { draining: false, .. })),
+            // A node that was heard before is most likely starting again. Another node would say that it does not know the model. But
+            // other nodes may still reach one that drains, and all that are lost.
+            NotPicked::NoNode => {
+                let works = |node: &Known| matches!(node.link, Link::Heard { draining: false, .. });
+                let known = || self.nodes.iter().filter(|node| node.endpoint.is_some());
+                known().any(works) && members.all(|node| works(node) || node.link == Link::Lost)
+            }
             NotPicked::Router(_) | NotPicked::NotOwner => return true,
         }
     }

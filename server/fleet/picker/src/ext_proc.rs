@@ -99,7 +99,7 @@ impl Exchange {
 }
 
 async fn choose(picker: Handle, demand: Counter, headers: HeaderMap) -> (ProcessingResponse, Option<Held>) {
-    let headers::Asked { grpc, model, rows, timeout } = match headers::read(&headers) {
+    let headers::Asked { grpc, model, runs, rows, timeout } = match headers::read(&headers) {
         Ok(read) => read,
         Err(message) => {
             malformed();
@@ -107,9 +107,12 @@ async fn choose(picker: Handle, demand: Counter, headers: HeaderMap) -> (Process
             return (answers::refuse(&refusal, headers::is_grpc(&headers)), None);
         }
     };
-    demand.arrived(model.as_deref(), rows);
+    if runs {
+        demand.arrived(model.as_deref(), rows);
+    }
     let name = model.clone().unwrap_or_default();
-    let (answer, held) = picker.pick(Asked { key: 0, model, rows, timeout, class: 0, is_asked: false }).await;
+    let asked = Asked { key: 0, model, runs, rows, timeout, class: 0, is_asked: false };
+    let (answer, held) = picker.pick(asked).await;
     let reply = match answer {
         Answer::Send { nodes, choice, .. } => answers::send(&nodes, choice.batch(), grpc),
         Answer::Refuse(reason) => answers::refuse(&Refusal::of(reason, &name), grpc),

@@ -26,8 +26,10 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 3_600);
 pub struct Asked {
     /// Whether it goes to the gRPC interface.
     pub grpc: bool,
-    /// Its model. `None`: it is not known, or the request runs no model.
+    /// Its model. `None`: it is not known, or the request is about no model.
     pub model: Option<String>,
+    /// Whether it runs the model.
+    pub runs: bool,
     /// Rows along the batch dimension.
     pub rows: u32,
     /// Time in which the answer must be back.
@@ -65,11 +67,11 @@ pub fn read(headers: &HeaderMap) -> Result<Asked, String> {
         }
     }
     let path = path.split(['?', '#']).next().unwrap_or_default();
-    asked.model = match asked.grpc {
-        true if path.ends_with("Infer") => named.filter(|name| !name.is_empty()).map(str::to_owned),
-        true => None,
+    let about = match asked.grpc {
+        true => method(path).zip(named.filter(|name| !name.is_empty()).map(str::to_owned)),
         false => model_of(path),
     };
+    (asked.runs, asked.model) = about.map_or((false, None), |(runs, model)| (runs, Some(model)));
     Ok(asked)
 }
 
@@ -84,18 +86,25 @@ fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min().map(|timeout| timeout.min(TIMEOUT_MAX))
 }
 
-/// The model of a path that runs one: `/v2/models/NAME[/versions/VERSION]/infer`, `/generate` or `/generate_stream`.
-fn model_of(path: &str) -> Option<String> {
+/// Whether a method of gRPC runs the model that the caller names. `None`: it is about no model.
+fn method(path: &str) -> Option<bool> {
+    let method = path.rsplit('/').next().unwrap_or_default();
+    method.starts_with("Model").then(|| method.ends_with("Infer"))
+}
+
+/// The model of a path, and whether the path runs it: `/v2/models/NAME[/versions/VERSION]`, and then `/infer`, `/generate` or
+/// `/generate_stream`.
+fn model_of(path: &str) -> Option<(bool, String)> {
     let mut parts = path.strip_prefix("/v2/models/")?.split('/');
     let name = parts.next().filter(|name| !name.is_empty())?;
-    let mut verb = parts.next()?;
-    if verb == "versions" {
-        parts.next()?;
-        verb = parts.next()?;
+    let mut verb = parts.next();
+    if verb == Some("versions") {
+        parts.next();
+        verb = parts.next();
     }
-    let runs = matches!(verb, "infer" | "generate" | "generate_stream") && parts.next().is_none();
-    let name = runs.then(|| percent_decode_str(name).decode_utf8().ok()).flatten()?;
-    Some(name.into_owned())
+    let runs = matches!(verb, Some("infer" | "generate" | "generate_stream")) && parts.next().is_none();
+    let name = percent_decode_str(name).decode_utf8().ok()?;
+    Some((runs, name.into_owned()))
 }
 
 /// At most eight digits and a unit.
@@ -129,28 +138,29 @@ pub(crate) mod tests {
         HeaderMap { headers: headers.iter().map(one).collect() }
     }
 
-    fn model(path: &str) -> Option<String> {
-        read(&map(&[(":path", path)])).unwrap().model
+    fn model(path: &str) -> Option<(bool, String)> {
+        let asked = read(&map(&[(":path", path)])).unwrap();
+        asked.model.map(|model| (asked.runs, model))
     }
 
     #[test]
-    fn the_path_names_the_model_of_requests_that_run_one() {
-        for (path, name) in [
-            ("/v2/models/digits/infer", Some("digits")),
-            ("/v2/models/digits/versions/3/infer", Some("digits")),
-            ("/v2/models/digits/generate", Some("digits")),
-            ("/v2/models/digits/versions/3/generate_stream?x=1", Some("digits")),
-            ("/v2/models/a%20b/infer", Some("a b")),
-            ("/v2/models/digits", None),
-            ("/v2/models/digits/ready", None),
-            ("/v2/models//infer", None),
-            ("/v2/models/digits/infer/more", None),
-            ("/v2/models/digits/versions/infer", None),
-            ("/v2/models/%ff/infer", None),
-            ("/v2/health/ready", None),
-            ("", None),
+    fn the_path_names_the_model_and_whether_it_runs() {
+        for (path, runs, name) in [
+            ("/v2/models/digits/infer", true, "digits"),
+            ("/v2/models/digits/versions/3/infer", true, "digits"),
+            ("/v2/models/digits/generate", true, "digits"),
+            ("/v2/models/digits/versions/3/generate_stream?x=1", true, "digits"),
+            ("/v2/models/a%20b/infer", true, "a b"),
+            ("/v2/models/digits", false, "digits"),
+            ("/v2/models/digits/ready", false, "digits"),
+            ("/v2/models/digits/versions/3", false, "digits"),
+            ("/v2/models/digits/infer/more", false, "digits"),
+            ("/v2/models/digits/versions/infer", false, "digits"),
         ] {
-            assert_eq!(model(path).as_deref(), name, "{path}");
+            assert_eq!(model(path), Some((runs, name.to_owned())), "{path}");
+        }
+        for path in ["/v2/models//infer", "/v2/models/%ff/infer", "/v2/health/ready", ""] {
+            assert_eq!(model(path), None, "{path}");
         }
     }
 
@@ -160,8 +170,11 @@ pub(crate) mod tests {
         let grpc = ("content-type", "application/grpc+proto");
         let asked = read(&map(&[infer, grpc, ("x-tessera-model", "m"), ("grpc-timeout", "20m")])).unwrap();
         let timeout = Some(Duration::from_millis(20));
-        assert_eq!(asked, Asked { grpc: true, model: Some("m".to_owned()), rows: 1, timeout });
+        assert_eq!(asked, Asked { grpc: true, model: Some("m".to_owned()), runs: true, rows: 1, timeout });
         assert_eq!(read(&map(&[infer, grpc])).unwrap().model, None);
+        let metadata = (":path", "/inference.GRPCInferenceService/ModelMetadata");
+        let asked = read(&map(&[metadata, grpc, ("x-tessera-model", "m")])).unwrap();
+        assert_eq!((asked.runs, asked.model.as_deref()), (false, Some("m")));
         let ready = (":path", "/inference.GRPCInferenceService/ServerReady");
         assert_eq!(read(&map(&[ready, grpc, ("x-tessera-model", "m")])).unwrap().model, None);
     }

@@ -54,6 +54,7 @@ pub fn read(request: &PickRequest) -> Result<Asked, Status> {
         timeout: (request.timeout_us > 0).then(|| Duration::from_micros(request.timeout_us)),
         class,
         is_asked: false,
+        runs: true,
     })
 }
 

@@ -29,7 +29,15 @@ fn update(models: &[&str]) -> Update {
 }
 
 fn asked(key: u64, model: Option<&str>) -> Asked {
-    Asked { key, model: model.map(str::to_owned), rows: 1, timeout: None, class: 0, is_asked: false }
+    Asked {
+        key,
+        model: model.map(str::to_owned),
+        runs: true,
+        rows: 1,
+        timeout: None,
+        class: 0,
+        is_asked: false,
+    }
 }
 
 struct World {
@@ -96,6 +104,35 @@ fn an_unknown_model_is_refused_only_once_all_nodes_said_what_they_have() {
     assert_eq!(world.sent(MS, &asked(3, Some("x"))).1, Choice::Any);
     world.chooser.removed(MS, world.nodes[0]);
     assert_eq!(world.refused("x"), NotPicked::UnknownModel);
+}
+
+#[test]
+fn a_model_whose_only_node_starts_again_is_not_ready_instead_of_unknown() {
+    let mut world = World::new(&["a", "b"], Options::default());
+    world.chooser.planned(world.nodes[0], "m", 5.0);
+    assert_eq!(world.sent(MS, &asked(1, Some("m"))).0[0], "a", "the plan names it before it was heard");
+    world.seen(0, &["m"]);
+    world.seen(1, &["x"]);
+    world.chooser.lost(MS, world.nodes[0]);
+    assert_eq!(world.refused("m"), NotPicked::NoNode);
+    world.chooser.lost(MS, world.nodes[1]);
+    assert_eq!(
+        world.sent(MS, &asked(2, Some("m"))).1,
+        Choice::Any,
+        "this picker may be the one without a network"
+    );
+}
+
+#[test]
+fn requests_that_run_no_model_go_to_a_node_that_has_it() {
+    let mut world = World::new(&["a", "b"], Options::default());
+    world.seen(0, &["x"]);
+    world.seen(1, &["m"]);
+    let metadata = |key, model| Asked { runs: false, ..asked(key, Some(model)) };
+    for key in 1..4 {
+        assert_eq!(world.sent(MS, &metadata(key, "m")), (vec!["b".into()], Choice::Weights));
+    }
+    assert_eq!(world.ask(MS, &metadata(4, "y")), [(4, Answer::Refuse(NotPicked::UnknownModel))]);
 }
 
 #[test]
