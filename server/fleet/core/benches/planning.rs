@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fleet_core::node_plan::NodePlan;
-use fleet_core::planner::{FleetNode, FleetPlan, Inputs, Sharing, plan};
+use fleet_core::planner::{FleetNode, FleetPlan, Inputs, Rules, Sharing, plan};
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{Device, DeviceType, Workload};
 use gpulet_core::profile::Profile;
@@ -78,6 +78,7 @@ fn measure(name: &str, fleet: &Fleet, in_force: &BTreeMap<String, NodePlan>) -> 
         profiles: &fleet.profiles,
         interference: &Interference::NoInterference(NoInterference),
         in_force,
+        rules: &Rules::default(),
     };
     let start = Instant::now();
     let plan = plan(&inputs, 1).unwrap();

@@ -143,6 +143,7 @@ mod tests {
             rollout_began("m");
             process_read();
             NodeMetrics::new("b").connected(true);
+            AgentMetrics::new().running(true);
             GatherMetrics::new().update(router::GatherCounts::default());
             malformed_batch_marks().increment(1);
             plans_begin();
