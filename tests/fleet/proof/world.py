@@ -46,10 +46,15 @@ class FixedPicker(Picker):
     """A picker at an address that stays the same when it is started again."""
 
     def __init__(self, api: ApiServer, models: list[Model], number: int, count: int) -> None:
-        self._at = f"127.0.0.1:{9100 + number}"
+        self._at = self.address_of(number)
         objectives = [word for served in models for word in ("--objective", f"{served.name}={served.slo}")]
-        among = ["--pickers", str(count), "--number", str(number)]
+        peers = [word for peer in range(count) for word in ("--peer", self.address_of(peer))]
+        among = [*peers, "--number", str(number)]
         Process.__init__(self, api, ["pick", "--service", SERVICE, "--listen", self._at, *among, *objectives])
+
+    @staticmethod
+    def address_of(number: int) -> str:
+        return f"127.0.0.1:{9100 + number}"
 
     def address(self) -> str:
         return self._at
