@@ -119,7 +119,8 @@ impl FleetPlanner {
                 (None, None) => BTreeMap::new(),
             };
         }
-        let exists = |name: &str| models.iter().any(|model| model.name == name);
+        let names: BTreeSet<&str> = models.iter().map(|model| model.name.as_str()).collect();
+        let exists = |name: &str| names.contains(name);
         self.traffic.retain(exists);
         self.measured.retain(exists);
         models
@@ -343,11 +344,13 @@ fn workload(model: &Wanted) -> Workload {
 /// What the leader writes and measures.
 fn answer(target: Target, step: Step, models: &[Wanted], sites: &[Site<'_>]) -> Plans {
     let Target { plans, mut unplaced, copies_most, planned, problem } = target;
-    let serves = |plan: &NodePlan, name: &str| {
-        plan.models.iter().any(|own: &PlannedModel| own.model == name && own.role == Role::Serving)
-    };
+    let mut serving: BTreeMap<&str, usize> = BTreeMap::new();
+    let is_serving = |planned: &&PlannedModel| planned.role == Role::Serving;
+    for planned in plans.values().flat_map(|plan| &plan.models).filter(is_serving) {
+        *serving.entry(&planned.model).or_default() += 1;
+    }
     for model in models {
-        let copies = plans.values().filter(|plan| serves(plan, &model.name)).count();
+        let copies = serving.get(model.name.as_str()).copied().unwrap_or_default();
         if copies < model.copies_min {
             let problem = format!(
                 "minReplicas is {}, and {} nodes fit its constraints",
@@ -365,9 +368,8 @@ fn answer(target: Target, step: Step, models: &[Wanted], sites: &[Site<'_>]) -> 
     let by_load = planned.as_ref().map_or(0, |planned| planned.devices_wanted);
     let by_load = (by_load as f64 * per_lane).ceil() as usize;
     let by_copies = (copies_most as f64 * per_node).ceil() as usize;
-    let is_serving = |site: &&Site<'_>| {
-        let plan = plans.get(&site.state.name).into_iter().flat_map(|plan| &plan.models);
-        plan.into_iter().any(|planned| planned.role == Role::Serving)
+    let is_used = |site: &&Site<'_>| {
+        plans.get(&site.state.name).is_some_and(|plan| plan.models.iter().any(|planned| is_serving(&planned)))
     };
     let share = match (&planned, &problem) {
         (_, Some(_)) => 0.0,
@@ -377,7 +379,7 @@ fn answer(target: Target, step: Step, models: &[Wanted], sites: &[Site<'_>]) -> 
     Plans {
         need: Need {
             devices_wanted: by_load.max(by_copies),
-            devices_used: sites.iter().filter(is_serving).map(|site| site.devices).sum(),
+            devices_used: sites.iter().filter(is_used).map(|site| site.devices).sum(),
             devices_usable: devices,
             share,
             devices_busy: planned.map_or(0.0, |planned| planned.lanes_busy * per_lane),
