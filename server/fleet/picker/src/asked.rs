@@ -13,8 +13,9 @@ use tonic::{Status, Streaming};
 
 use crate::actor::Handle;
 use crate::askers::Asker;
-use crate::plain;
-use crate::proto::fleet::{Answers, Asks};
+use crate::chooser::Asked;
+use crate::pick_request;
+use crate::proto::fleet::{Answers, Ask, Asks};
 
 /// Messages that wait for a connection at most. One that takes fewer is broken.
 const MESSAGES_MAX: usize = 1_024;
@@ -96,7 +97,7 @@ pub async fn serve(
 }
 
 /// Reads a request of another picker. `None`: it cannot be read, which a picker of this version does not send.
-fn read(ask: &crate::proto::fleet::Ask) -> Option<crate::chooser::Asked> {
-    let asked = plain::read(ask.request.as_ref()?).ok()?;
-    Some(crate::chooser::Asked { is_asked: true, ..asked })
+fn read(ask: &Ask) -> Option<Asked> {
+    let asked = pick_request::read(ask.request.as_ref()?).ok()?;
+    Some(Asked { is_asked: true, ..asked })
 }

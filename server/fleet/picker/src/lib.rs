@@ -19,6 +19,7 @@ mod measures;
 pub mod nodes;
 mod owners;
 pub mod peers;
+mod pick_request;
 mod plain;
 mod proto;
 mod refusal;

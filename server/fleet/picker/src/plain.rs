@@ -1,23 +1,19 @@
 //! The service for gateways without external processing: `tessera.fleet.v1.Picker`.
 
-use std::time::Duration;
-
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::actor::{Handle, Held};
 use crate::answers::{address, batch_value};
 use crate::asked::{self, AnswerStream};
-use crate::chooser::{Answer, Asked};
+use crate::chooser::Answer;
 use crate::demand::Counter;
+use crate::pick_request::read;
 use crate::proto::fleet::picker_server::Picker;
 use crate::proto::fleet::{
     Asks, DemandRequest, DemandResponse, DoneRequest, DoneResponse, Endpoint, PickRequest, PickResponse,
 };
 use crate::refusal::Refusal;
-
-/// Longest name of a model.
-const MODEL_BYTES_MAX: usize = 1_024;
 
 /// The service.
 #[derive(Clone, Debug)]
@@ -30,32 +26,6 @@ pub struct Plain {
     pub number: u32,
     /// Ends streams of other pickers.
     pub stop: CancellationToken,
-}
-
-/// Reads a request.
-///
-/// # Errors
-/// A field is out of range.
-pub fn read(request: &PickRequest) -> Result<Asked, Status> {
-    let wrong = |problem: String| Err(Status::invalid_argument(problem));
-    if request.model.len() > MODEL_BYTES_MAX {
-        return wrong(format!(
-            "model: expected at most {MODEL_BYTES_MAX} bytes, got {}",
-            request.model.len()
-        ));
-    }
-    let Some(class) = u8::try_from(request.class).ok().filter(|class| *class < 64) else {
-        return wrong(format!("class: expected 0 to 63, got {}", request.class));
-    };
-    Ok(Asked {
-        key: 0,
-        model: (!request.model.is_empty()).then(|| request.model.clone()),
-        rows: request.rows.max(1),
-        timeout: (request.timeout_us > 0).then(|| Duration::from_micros(request.timeout_us)),
-        class,
-        is_asked: false,
-        runs: true,
-    })
 }
 
 #[tonic::async_trait]

@@ -314,8 +314,10 @@ impl Catalog {
         let (done, changes) = done.map_err(|lost| format!("{lost} while loading"))??;
         let staged = match done {
             Prepared::New(warmed) => StagedVersion::New(self.admit(*warmed).await?),
+            // Settings may differ without a change to tell, such as a limit of rows that the model has anyway.
             Prepared::Same(old, planned) => {
-                StagedVersion::Same(old, (!changes.is_empty()).then_some(planned))
+                let differs = !changes.is_empty() || *old.config() != planned.config;
+                StagedVersion::Same(old, differs.then_some(planned))
             }
         };
         Ok((staged, changes))

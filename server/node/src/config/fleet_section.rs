@@ -181,7 +181,9 @@ impl Fleet {
         if self.agent && self.node.is_none() {
             report("fleet.node", "expected the name of this node, because `fleet.agent` is on".to_owned());
         }
-        if let Some(Err(reason)) = self.agent_key_file.as_deref().map(read_key) {
+        if self.agent
+            && let Some(Err(reason)) = self.agent_key_file.as_deref().map(read_key)
+        {
             report("fleet.agent_key_file", reason);
         }
         if self.nodes.len() > NODES_MAX {
@@ -277,7 +279,11 @@ mod tests {
             (format!("node = \"a\"\nnodes = [{slash}]"), "fleet.nodes[0].name: ", "letters, digits"),
             ("agent = true".to_owned(), "fleet.node: ", "because `fleet.agent` is on"),
             ("agent = true\nnode = \"a\"".to_owned(), "repository.load: ", "expected `explicit`"),
-            ("agent_key_file = \"/nowhere/key\"".to_owned(), "fleet.agent_key_file: ", "cannot read"),
+            (
+                "agent = true\nnode = \"a\"\nagent_key_file = \"/nowhere/key\"".to_owned(),
+                "fleet.agent_key_file: ",
+                "cannot read",
+            ),
             ("agent_metrics = \"9005\"".to_owned(), "fleet.agent_metrics: ", "address"),
             ("forwards = 65537".to_owned(), "fleet.forwards: ", "at most 65536"),
             ("batch_wait = \"51ms\"".to_owned(), "fleet.batch_wait: ", "at most 50ms"),

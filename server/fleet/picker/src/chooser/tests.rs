@@ -144,15 +144,13 @@ fn without_a_node_the_gateway_chooses() {
 }
 
 #[test]
-fn a_model_that_no_node_takes_goes_to_any_node_while_one_is_lost_or_drains() {
+fn a_model_that_no_node_takes_goes_to_any_node_while_one_drains() {
     let mut world = World::new(&["a", "b"], Options::default());
     world.seen(0, &["m"]);
     world.seen(1, &[]);
     let draining = Update { draining: true, ..Update::default() };
     assert!(world.chooser.seen(MS, world.nodes[0], &draining));
     assert_eq!(world.sent(MS, &asked(1, Some("m"))), (vec!["b".into(), "a".into()], Choice::Any));
-    world.chooser.lost(MS, world.nodes[0]);
-    assert_eq!(world.sent(MS, &asked(2, Some("m"))), (vec!["b".into(), "a".into()], Choice::Any));
     let stopped = Update { models: vec![("m".into(), ModelView { ready: false, ..view() })], ..update(&[]) };
     assert!(world.chooser.seen(MS, world.nodes[0], &stopped));
     assert_eq!(world.refused("m"), NotPicked::NoNode);
