@@ -143,7 +143,7 @@ def test_network_policies_let_clients_and_the_fleet_in() -> None:
     requests, metrics = by_name["server"]
     assert [port["port"] for port in requests["ports"]] == ["http", "grpc"]
     assert len(requests["from"]) == 2, "clients, and pods of this release"
-    assert len(by_name["picker"][0]["from"]) == 3, "clients, servers and the other pickers"
+    assert len(by_name["picker"][0]["from"]) == 4, "clients, servers, the other pickers, and the leader"
     assert [port["port"] for port in metrics["ports"]] == ["metrics"]
     # No policy opens the admin address: it is for the agent in the same pod.
     assert "8003" not in json.dumps(policies)

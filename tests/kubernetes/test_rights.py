@@ -16,6 +16,7 @@ RIGHTS = {
     "leader": {
         "coordination.k8s.io/leases": ["create"],
         "coordination.k8s.io/leases/tessera-leader": ["get", "update"],
+        "discovery.k8s.io/endpointslices": READ,
         "tessera.dev/models": READ,
         "tessera.dev/servingpools": READ,
         "tessera.dev/models/status": ["patch"],

@@ -386,7 +386,6 @@ fn answer(target: Target, step: Step, models: &[Wanted], sites: &[Site<'_>]) -> 
         },
         moves: MoveCounts { started: step.started, waiting: step.waiting, blocked: step.blocked },
         nodes: step.plans,
-        urgent: step.loading,
         unplaced,
         problem,
     }

@@ -68,8 +68,6 @@ pub struct Transition<'a> {
 pub struct Step {
     /// The plans of all nodes that work, by name.
     pub plans: BTreeMap<String, NodePlan>,
-    /// Nodes that get a model which they did not have.
-    pub loading: BTreeSet<String>,
     /// Copies that are started now.
     pub started: usize,
     /// Copies of the plans that are wanted, which are not started yet.
@@ -214,7 +212,6 @@ impl Moves {
             }
             state.insert(node, planned.clone());
             step.started += 1;
-            step.loading.insert(node.to_owned());
         }
         waiting
     }

@@ -195,7 +195,10 @@ fn wanted(inputs: &Inputs, plans: &Plans, term: &Term) -> Wanted {
     }
     for node in &inputs.nodes {
         // A new leader writes its epoch into every plan, so that no node accepts a late plan of the last one.
-        let urgent = plans.urgent.contains(&node.name) || node.plan.epoch() != term.epoch();
+        // So is a model that the node does not have in its stored plan, until that plan is written.
+        let has = |model: &str| node.plan.models.iter().any(|own| own.model == model);
+        let new = plans.nodes.get(&node.name).into_iter().flat_map(|plan| &plan.models);
+        let urgent = node.plan.epoch() != term.epoch() || new.into_iter().any(|planned| !has(&planned.model));
         wanted.stored_plans.insert(node.name.clone(), node.plan.clone());
         if urgent {
             wanted.urgent.insert(node.name.clone());

@@ -102,7 +102,7 @@ fn copies_without_a_rate_stay_where_they_are_until_their_node_fails() {
     let mut world = World::new(vec![plain("x"), plain("y"), plain("z")], 2);
     let first = world.plan();
     assert_eq!((serving(&first, "x"), serving(&first, "y"), serving(&first, "z")), (1, 1, 1));
-    assert_eq!((first.urgent.len(), first.moves.waiting), (2, 0));
+    assert_eq!((first.moves.started, first.moves.waiting), (3, 0));
     assert_eq!((first.need.share, first.need.devices_wanted), (1.0, 1));
     world.inputs.models.push(plain("w"));
     let more = world.plan();

@@ -54,7 +54,6 @@ impl Moves {
         state.insert(&node, PlannedModel { model: model.to_owned(), rate: 0.0, role: Role::Serving });
         if is_load {
             step.started += 1;
-            step.loading.insert(node);
         }
         true
     }

@@ -1,6 +1,6 @@
 //! What a planner sees, and what it answers.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,8 +48,6 @@ pub struct Inputs {
 pub struct Plans {
     /// Plans by node. Nodes that are left out keep the plan that they have. The leader sets the epochs.
     pub nodes: BTreeMap<String, node_plan::NodePlan>,
-    /// Nodes whose plans are written without waiting, because a model has too few copies.
-    pub urgent: BTreeSet<String>,
     /// What the models need.
     pub need: Need,
     /// How far the plans are from those that are wanted in the end.
