@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("version-rollout", &[]),
     ("fleet-core", &["gpulet-core", "invariant", "router-core"]),
     ("fleet-kubernetes", &["fleet-core", "gpulet-core", "invariant"]),
-    ("fleet-picker", &["fleet-core", "router-core", "units"]),
+    ("fleet-picker", &["fleet-core", "invariant", "router-core", "units"]),
     ("fleet-cli", &["fleet-core", "fleet-kubernetes", "fleet-picker", "gpulet-core", "invariant", "units"]),
     ("units", &[]),
     ("identity", &[]),

@@ -114,6 +114,7 @@ impl FleetPlanner {
             let stated = model.resource.spec.rate.filter(|rate| rate.is_finite()).unwrap_or(0.0);
             model.rate = self.traffic.rate(&model.name).max(stated);
             model.times = match (self.measured.of(&model.name), model.stated_times()) {
+                _ if model.problem.is_some() => BTreeMap::new(),
                 (Some(measured), _) => measured.clone(),
                 (None, Some(stated)) => types.values().map(|name| ((*name).to_owned(), stated)).collect(),
                 (None, None) => BTreeMap::new(),
@@ -350,13 +351,17 @@ fn answer(target: Target, step: Step, models: &[Wanted], sites: &[Site<'_>]) -> 
         *serving.entry(&planned.model).or_default() += 1;
     }
     for model in models {
+        if let Some(problem) = &model.problem {
+            unplaced.insert(model.name.clone(), problem.clone());
+        }
         let copies = serving.get(model.name.as_str()).copied().unwrap_or_default();
         if copies < model.copies_min {
-            let problem = format!(
-                "minReplicas is {}, and {} nodes fit its constraints",
-                model.copies_min,
-                model.nodes.len().min(copies)
-            );
+            let fit = model.nodes.len();
+            let why = match fit < model.copies_min {
+                true => format!("{fit} nodes fit its constraints"),
+                false => format!("{fit} nodes fit its constraints, of which {copies} have space in the plan"),
+            };
+            let problem = format!("minReplicas is {}, and {why}", model.copies_min);
             unplaced.entry(model.name.clone()).or_insert(problem);
         }
     }

@@ -19,6 +19,8 @@ use gpulet_core::profile::Profile;
 
 const DEVICES_PER_NODE: usize = 8;
 const MODELS_PER_NODE: u32 = 64;
+/// Models of a node whose memory does not limit them.
+const MODELS_MANY: u32 = 4_096;
 
 struct Fleet {
     nodes: Vec<FleetNode>,
@@ -27,14 +29,14 @@ struct Fleet {
 }
 
 /// Models whose times and objectives are spread over a factor of a hundred, and devices that they keep busy for about two thirds.
-fn fleet(models: usize, devices: usize) -> Fleet {
+fn fleet(models: usize, devices: usize, models_max: u32) -> Fleet {
     let spread = |at: usize, prime: usize| (at.wrapping_mul(prime) % 10_007) as f64 / 10_007.0;
     let single_us = |at: usize| 300.0 * 100.0_f64.powf(spread(at, 7_919));
     let lane = Arc::new(DeviceType::undivided("lane"));
     let device = |number: usize| Device {
         name: format!("lane-{number}").into(),
         device_type: Arc::clone(&lane),
-        memory_bytes: 1 << 34,
+        memory_bytes: 1 << 40,
         fault_domain: String::new(),
         cost: 1.0,
     };
@@ -42,7 +44,7 @@ fn fleet(models: usize, devices: usize) -> Fleet {
         name: format!("node-{number:05}"),
         zone: format!("zone-{}", number % 3),
         devices: (0..DEVICES_PER_NODE).map(device).collect(),
-        models_max: MODELS_PER_NODE,
+        models_max,
         accepts: true,
     };
     let share = 0.65 * devices as f64 / models as f64;
@@ -95,7 +97,9 @@ fn measure(name: &str, fleet: &Fleet, in_force: &BTreeMap<String, NodePlan>) -> 
 
 fn main() {
     for (models, devices) in [(1_000, 1_000), (10_000, 10_000)] {
-        let mut fleet = fleet(models, devices);
+        let ample = fleet(models, devices, MODELS_MANY);
+        measure(&format!("{models} models, {devices} devices, ample memory"), &ample, &BTreeMap::new());
+        let mut fleet = fleet(models, devices, MODELS_PER_NODE);
         let first = measure(&format!("{models} models, {devices} devices"), &fleet, &BTreeMap::new());
         measure(&format!("{models} models, {devices} devices, unchanged"), &fleet, &first.nodes);
         let rate = fleet.models.get_mut(7).map(|model| &mut model.rate).unwrap();

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use gpulet_core::profile::{BATCH_MAX, Profile, ProfileError};
+use invariant::expected;
 
 use crate::view::ModelView;
 
@@ -53,11 +54,15 @@ impl BatchTimes {
     /// # Errors
     /// The name of the model or of the device type cannot be used in a profile.
     pub fn profile(&self, model: &str, device_type: &str, bytes: u64) -> Result<Profile, ProfileError> {
+        let times = self.sizes().map(|(rows, time)| (rows, time.as_secs_f64() * 1e6));
+        Profile::undivided(model, device_type, bytes, times)
+    }
+
+    /// Times of batches of 1, 2, 4 rows and so on, and of the largest batch.
+    pub fn sizes(&self) -> impl Iterator<Item = (u32, Duration)> {
         let largest = self.max_batch.clamp(1, BATCH_MAX);
         let sizes = std::iter::successors(Some(1_u32), |size| size.checked_mul(2));
-        let sizes = sizes.take_while(|size| *size < largest).chain([largest]);
-        let times = sizes.map(|rows| (rows, self.of(rows).as_secs_f64() * 1e6));
-        Profile::undivided(model, device_type, bytes, times)
+        sizes.take_while(move |size| *size < largest).chain([largest]).map(|rows| (rows, self.of(rows)))
     }
 
     fn differs(&self, other: &Self) -> bool {
@@ -85,7 +90,8 @@ impl Measured {
         }
         for ((model, device_type), mut times) in by_type {
             times.sort_by_key(|times| times.of(times.max_batch));
-            let Some(median) = times.get(times.len() / 2).copied() else { continue };
+            let median = expected!(times.get(times.len() / 2), "batch_times.no_median");
+            let Some(median) = median.copied() else { continue };
             let types = self.times.entry(model.to_owned()).or_default();
             match types.get_mut(device_type) {
                 Some(known) if median.differs(known) => *known = median,

@@ -36,6 +36,7 @@ use self::flight::{Ended, Flight};
 use self::nodes::Node;
 use self::peers::Peers;
 use self::weights::Weights;
+use crate::batch_times::BatchTimes;
 use crate::view::ModelView;
 
 pub use self::asking::OwnerAnswer;
@@ -224,8 +225,8 @@ pub struct Picker {
 #[derive(Debug, Default)]
 struct Model {
     weights: Weights,
-    /// Time of a batch of one row, and of each further row. `None` before a node said it: the router does not know the model.
-    times: Option<(Duration, Duration)>,
+    /// `None` before a node said how long batches take: the router does not know the model.
+    times: Option<BatchTimes>,
     lanes: BTreeSet<LaneId>,
     /// The other picker that owns its lanes.
     owner: Option<u32>,
@@ -474,8 +475,7 @@ impl Picker {
         requests: &[RequestId],
     ) {
         let known = self.models.get(model.0 as usize);
-        let times = known.and_then(|model| model.times).unwrap_or_default();
-        let time = times.0.saturating_add(times.1.saturating_mul(rows.saturating_sub(1)));
+        let time = known.and_then(|model| model.times).map_or(Duration::ZERO, |times| times.of(rows));
         let lanes = known.map(|model| &model.lanes);
         let times = (time, self.travel());
         let Some((first, keys)) = self.flight.send(now, (lane, batch), (model.0, requests), times) else {

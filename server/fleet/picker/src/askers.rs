@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fleet_core::pick::NotPicked;
+use invariant::expected;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::chooser::Answer;
@@ -105,7 +106,9 @@ impl Askers {
 
     /// Answers a request. It is known until it ends if its end is awaited.
     pub fn answer(&mut self, key: u64, answer: &Answer) {
-        let Some(request) = self.requests.get_mut(&key) else { return };
+        let Some(request) = expected!(self.requests.get_mut(&key), "picker.answer_to_no_request") else {
+            return;
+        };
         let (stream, id) = (request.stream, request.id);
         request.is_answered = true;
         let mut message = OwnerAnswer { id, ..OwnerAnswer::default() };

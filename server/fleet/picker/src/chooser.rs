@@ -329,18 +329,17 @@ impl Chooser {
 
     /// Whether a reason cannot come from what the picker does not know.
     fn is_certain(&self, reason: NotPicked) -> bool {
-        let mut members = self.nodes.iter().filter(|node| node.endpoint.is_some()).peekable();
-        let some = members.peek().is_some();
-        some && match reason {
-            NotPicked::UnknownModel => members.all(|node| matches!(node.link, Link::Heard { .. })),
+        let members = || self.nodes.iter().filter(|node| node.endpoint.is_some());
+        let works = |node: &Known| matches!(node.link, Link::Heard { draining: false, .. });
+        match reason {
+            _ if members().next().is_none() => false,
+            NotPicked::UnknownModel => members().all(|node| matches!(node.link, Link::Heard { .. })),
             // A node that was heard before is most likely starting again. Another node would say that it does not know the model. But
             // other nodes may still reach one that drains, and all that are lost.
             NotPicked::NoNode => {
-                let works = |node: &Known| matches!(node.link, Link::Heard { draining: false, .. });
-                let known = || self.nodes.iter().filter(|node| node.endpoint.is_some());
-                known().any(works) && members.all(|node| works(node) || node.link == Link::Lost)
+                members().any(works) && members().all(|node| works(node) || node.link == Link::Lost)
             }
-            NotPicked::Router(_) | NotPicked::NotOwner => return true,
+            NotPicked::Router(_) | NotPicked::NotOwner => true,
         }
     }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use metrics::counter;
 
+use crate::follow;
 use crate::proto::fleet::picker_client::PickerClient;
 use crate::proto::fleet::{DemandRequest, ModelDemand};
-use tonic::transport::Channel;
 
 /// Time of one count. The mean is over [`COUNTS`] of them.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -105,14 +105,9 @@ impl Counter {
 /// The picker cannot be reached, or refuses.
 pub async fn ask(address: &str) -> Result<BTreeMap<String, f64>, String> {
     let asking = async {
-        let channel = Channel::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
-        let channel = channel
-            .connect_timeout(TIMEOUT)
-            .connect()
-            .await
-            .map_err(|error| crate::follow::innermost(&error))?;
+        let channel = follow::connect(address).await?;
         let answer = PickerClient::new(channel).demand(DemandRequest {}).await;
-        let answer = answer.map_err(|status| crate::follow::reason_of(&status))?.into_inner();
+        let answer = answer.map_err(|status| follow::reason_of(&status))?.into_inner();
         Ok(answer.models.into_iter().map(|demand| (demand.model, demand.rate)).collect())
     };
     tokio::time::timeout(TIMEOUT, asking).await.unwrap_or_else(|_| Err("no answer in time".to_owned()))

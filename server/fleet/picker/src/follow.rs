@@ -12,6 +12,7 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
+use crate::attempts::Attempts;
 use crate::nodes::{Endpoint, Members, PlannedRate};
 use crate::proto::fleet::WatchRequest;
 use crate::proto::fleet::node_signals_client::NodeSignalsClient;
@@ -105,8 +106,7 @@ struct Asking {
 /// Opens the stream of a node again whenever it ends.
 async fn follow(asking: Asking, listener: impl Listener, stop: CancellationToken) {
     let node = &asking.node;
-    let (first, longest) = PAUSES;
-    let (mut pause, mut is_reported) = (first, false);
+    let mut attempts = Attempts::new(PAUSES);
     loop {
         let mut heard = false;
         let reason = tokio::select! {
@@ -114,10 +114,7 @@ async fn follow(asking: Asking, listener: impl Listener, stop: CancellationToken
             reason = listen(&asking, &listener, &mut heard) => reason,
         };
         listener.lost(node);
-        if heard {
-            (pause, is_reported) = (first, false);
-        }
-        if !std::mem::replace(&mut is_reported, true) {
+        if attempts.ended(heard) {
             tracing::warn!(
                 node = node.name,
                 address = node.grpc,
@@ -125,11 +122,9 @@ async fn follow(asking: Asking, listener: impl Listener, stop: CancellationToken
                 "no signals from this node; asking again"
             );
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+        if !attempts.pause(&stop).await {
+            return;
         }
-        pause = pause.saturating_mul(2).min(longest);
     }
 }
 

@@ -10,6 +10,7 @@ mod actor;
 mod answers;
 mod asked;
 mod askers;
+mod attempts;
 mod chooser;
 pub mod demand;
 mod ext_proc;

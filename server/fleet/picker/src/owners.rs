@@ -53,7 +53,7 @@ impl Owners {
         [connected, self.streams.len() - connected]
     }
 
-    /// Asks for a request, with the next messages.
+    /// Asks for a request, with the next messages. If the connection has ended since, the rates of the plan have decided already.
     pub fn ask(&mut self, owner: u32, asked: Asked) {
         if let Some(Some(stream)) = self.streams.get_mut(&owner) {
             let timeout = asked.timeout.map_or(0, |timeout| timeout.as_micros());

@@ -11,6 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::actor::{Handle, PeerEvent};
+use crate::attempts::Attempts;
 use crate::follow;
 use crate::proto::fleet::picker_client::PickerClient;
 use crate::proto::fleet::{Answers, Asks};
@@ -56,8 +57,7 @@ pub async fn run(number: u32, mut peers: watch::Receiver<Peers>, picker: Handle)
 
 /// Opens the stream to a picker again whenever it ends.
 async fn follow_peer(number: u32, (peer, address): (u32, String), picker: Handle, stop: CancellationToken) {
-    let (first, longest) = PAUSES;
-    let (mut pause, mut is_reported) = (first, false);
+    let mut attempts = Attempts::new(PAUSES);
     loop {
         let mut heard = false;
         let ended = tokio::select! {
@@ -66,18 +66,13 @@ async fn follow_peer(number: u32, (peer, address): (u32, String), picker: Handle
         };
         let is_stopping = ended.is_ok();
         picker.peer(peer, PeerEvent::Lost { is_stopping });
-        if heard {
-            (pause, is_reported) = (first, false);
-        }
-        if !std::mem::replace(&mut is_reported, true) {
+        if attempts.ended(heard) {
             let reason = ended.err().unwrap_or_else(|| "it stops".to_owned());
             tracing::warn!(picker = peer, address, reason, "not connected to this picker; connecting again");
         }
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+        if !attempts.pause(&stop).await {
+            return;
         }
-        pause = pause.saturating_mul(2).min(longest);
     }
 }
 

@@ -97,6 +97,8 @@ pub(super) struct Wanted {
     pub times: BTreeMap<String, BatchTimes>,
     /// Nodes that it may be on, by name.
     pub nodes: BTreeSet<String>,
+    /// A time of its resource that cannot be used: it is planned by copies alone, and its status says why.
+    pub problem: Option<String>,
 }
 
 impl Wanted {
@@ -114,11 +116,17 @@ impl Wanted {
         };
         let own: Vec<&Site<'_>> = sites.iter().filter(fits).collect();
         let headrooms = own.iter().filter_map(|site| pools.get(site.group)).map(|pool| pool.headroom);
+        let slo = time("objective.slo", &spec.objective.slo);
+        let profile = spec
+            .profile
+            .iter()
+            .flat_map(|profile| [("profile.fixed", &profile.fixed), ("profile.perRow", &profile.per_row)]);
+        let mut stated = profile.map(|(field, text)| time(field, text));
         Some(Self {
+            problem: slo.clone().err().or_else(|| stated.find_map(Result::err)),
             name: resource.metadata.name.clone()?,
             resource: Arc::clone(resource),
-            // The API server refuses other texts.
-            slo: spec.objective.slo.parse::<TimeSpan>().map_or(Duration::ZERO, |slo| slo.0),
+            slo: slo.unwrap_or_default(),
             copies_min: number(spec.min_replicas),
             copies_max: spec.max_replicas.map_or(usize::MAX, number),
             bytes,
@@ -132,10 +140,9 @@ impl Wanted {
     /// The batch times that its user states, for any device type.
     pub(super) fn stated_times(&self) -> Option<BatchTimes> {
         let profile = self.resource.spec.profile.as_ref()?;
-        let time = |text: &str| text.parse::<TimeSpan>().map_or(Duration::ZERO, |time| time.0);
         Some(BatchTimes {
-            fixed: time(&profile.fixed),
-            per_row: time(&profile.per_row),
+            fixed: time("profile.fixed", &profile.fixed).ok()?,
+            per_row: time("profile.perRow", &profile.per_row).ok()?,
             max_batch: u32::try_from(profile.max_batch).unwrap_or(1).max(1),
         })
     }
@@ -148,6 +155,11 @@ impl Wanted {
         };
         self.name != other.name && (refuses(self, other) || refuses(other, self))
     }
+}
+
+/// A time of a resource. The API server does not refuse all that cannot be used, for example `0.0001us`.
+fn time(field: &str, text: &str) -> Result<Duration, String> {
+    text.parse::<TimeSpan>().map(|time| time.0).map_err(|error| format!("{field}: {error}"))
 }
 
 /// Whether any pool uses all its nodes.

@@ -97,6 +97,25 @@ fn copies(plans: &Plans, model: &str) -> usize {
 }
 
 #[test]
+fn times_that_cannot_be_used_are_told_and_the_model_has_its_copies() {
+    let wrong = |slo: &str, fixed: &str| {
+        model("x", |spec| {
+            spec.objective.slo = slo.to_owned();
+            let (fixed, per_row) = (fixed.to_owned(), "1ms".to_owned());
+            (spec.profile, spec.rate) = (Some(Profile { fixed, per_row, max_batch: 16 }), Some(900.0));
+        })
+    };
+    for (model, field) in
+        [(wrong("0.0001us", "9ms"), "objective.slo: "), (wrong("100ms", "0.0001us"), "profile.fixed: ")]
+    {
+        let plans = World::new(vec![model], 4).settle();
+        assert!(plans.unplaced["x"].starts_with(field), "{plans:?}");
+        assert!(plans.unplaced["x"].contains("whole nanoseconds, got `0.0001us`"), "{plans:?}");
+        assert_eq!(serving(&plans, "x"), 1);
+    }
+}
+
+#[test]
 fn copies_without_a_rate_stay_where_they_are_until_their_node_fails() {
     let plain = |name: &str| model(name, |_| {});
     let mut world = World::new(vec![plain("x"), plain("y"), plain("z")], 2);

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use invariant::expected;
+
 use super::{MoveNode, Transition};
 use crate::node_plan::{NodePlan, PlannedModel, Role};
 
@@ -78,7 +80,7 @@ impl<'a> State<'a> {
     /// Whether a copy is on its way, and was not refused.
     pub(super) fn is_loading(&self) -> bool {
         self.plans.iter().any(|(name, plan)| {
-            let Some(node) = self.node(name) else { return false };
+            let Some(node) = expected!(self.node(name), "moves.unknown_node") else { return false };
             let loads = |model: &String| !node.ready.contains(model) && !node.refused.contains(model);
             plan.models.iter().any(|planned| loads(&planned.model))
         })
@@ -150,7 +152,7 @@ impl<'a> State<'a> {
     }
 
     fn fits_with<'b>(&self, node: &str, model: &str, held: impl Iterator<Item = &'b str>) -> bool {
-        let Some(budget) = self.node(node) else { return false };
+        let Some(budget) = expected!(self.node(node), "moves.unknown_node") else { return false };
         let (mut count, mut bytes) = (1, self.bytes(model));
         for other in held {
             if (self.transition.excludes)(model, other) {

@@ -13,6 +13,7 @@ use router_core::{
 use super::flight::Lane;
 use super::nodes::{Division, divide};
 use super::{LANES_MAX, NodeNumber, Picker, QUEUE_MAX, ROW_BYTES, TooMany, Update, nanos};
+use crate::batch_times::BatchTimes;
 use crate::view::ModelView;
 
 impl Picker {
@@ -101,30 +102,21 @@ impl Picker {
             return;
         };
         entry.weights.seen(node, true);
-        if entry.times.is_some() || view.single_time.is_zero() {
+        if entry.times.is_some() {
             return;
         }
-        let largest = view.max_batch.max(1);
-        // `row_time` is the time a row in a batch of the best size.
-        let further = view.row_time.saturating_mul(largest).saturating_sub(view.single_time);
-        let further = further.checked_div(largest.saturating_sub(1)).unwrap_or_default();
-        entry.times = Some((view.single_time, further));
-        let point = |rows: u32| ProfilePoint {
-            rows,
-            row_bytes: ROW_BYTES,
-            time: nanos(view.single_time.saturating_add(further.saturating_mul(rows.saturating_sub(1)))),
-        };
-        let sizes =
-            std::iter::successors(Some(1_u32), |size| size.checked_mul(2)).take_while(|size| *size < largest);
+        let Some(times) = BatchTimes::measured(view) else { return };
+        entry.times = Some(times);
+        let point = |(rows, time)| ProfilePoint { rows, row_bytes: ROW_BYTES, time: nanos(time) };
         let spec = ModelSpec {
             model: ModelId(model),
-            max_batch: largest,
+            max_batch: times.max_batch,
             queue_limit: QUEUE_MAX,
             class_limits: Vec::new(),
             rate_limit: Default::default(),
             policy: Policy::default(),
             lanes: ModelLanes::Only(Vec::new()),
-            profile: sizes.chain([largest]).map(point).collect(),
+            profile: times.sizes().map(point).collect(),
             measured_on: LaneClass::default(),
             preemptible: false,
         };

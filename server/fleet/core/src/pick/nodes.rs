@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use invariant::expected;
 use router_core::LaneId;
 
 use super::Settings;
@@ -132,7 +133,8 @@ fn groups<'a>(
     }
     let mut groups: BTreeMap<usize, Group<'a>> = BTreeMap::new();
     for (number, at) in places {
-        let Some((first, name)) = at.first().zip(names.get(*number as usize)) else { continue };
+        let place = expected!(at.first().zip(names.get(*number as usize)), "pick.model_without_place");
+        let Some((first, name)) = place else { continue };
         let group = groups.entry(root(&mut leads, *first)).or_default();
         group.name = if group.models.is_empty() { name } else { group.name.min(name) };
         group.models.push(*number);

@@ -17,19 +17,16 @@ pub(super) struct Member {
     pub bytes: u64,
     /// Nodes at least.
     pub nodes_min: usize,
+    /// Whether it must not be with models of some tenants.
+    pub has_rules: bool,
 }
 
 impl Member {
     /// Lanes that it keeps busy, if its batches take at most `longest_us`.
     fn lanes(&self, longest_us: f64) -> f64 {
-        let allowed = self.row_us.iter().rev().find(|(time, _)| *time <= longest_us);
-        let row = allowed.or(self.row_us.first()).map_or(0.0, |(_, row)| *row);
+        let allowed = self.row_us.partition_point(|(time, _)| *time <= longest_us).saturating_sub(1);
+        let row = self.row_us.get(allowed).map_or(0.0, |(_, row)| *row);
         self.rate * row / 1e6
-    }
-
-    /// Whether neither makes the other late by a batch of one row.
-    pub(super) fn suits(&self, other: &Self) -> bool {
-        self.single_us <= other.slack_us && other.single_us <= self.slack_us
     }
 }
 
@@ -101,6 +98,28 @@ pub(super) fn lanes_for(members: &[Member]) -> f64 {
     Busy::of(members).lanes()
 }
 
+/// Members that share lanes or a node. Few members have rules, so a new one is compared with few.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Together {
+    all: Vec<usize>,
+    with_rules: Vec<usize>,
+}
+
+impl Together {
+    /// Whether a member and those that are there may be together.
+    pub(super) fn takes(&self, member: &Member, excludes: impl Fn(usize, usize) -> bool) -> bool {
+        let others = if member.has_rules { &self.all } else { &self.with_rules };
+        !others.iter().any(|other| excludes(*other, member.model))
+    }
+
+    pub(super) fn add(&mut self, member: &Member) {
+        self.all.push(member.model);
+        if member.has_rules {
+            self.with_rules.push(member.model);
+        }
+    }
+}
+
 /// Divides members, in ascending order of slack, into the pools that need the fewest lanes in all. A batch of one row in a pool leaves
 /// all its models enough time, where the first of the pool's lanes is free after its share of a batch; if `mixes`, that is not asked for.
 /// `per_pool`: lanes that each pool counts in addition.
@@ -121,17 +140,21 @@ pub(super) fn divided(
         let first = members.get(from)?;
         let (mut busy, mut longest, mut bytes, mut nodes_min) = (Busy::default(), 0.0_f64, 0_u64, 1_usize);
         let mut found = (f64::INFINITY, 0.0, from + 1);
+        let mut pool = Together::default();
         for (to, member) in members.iter().enumerate().skip(from).take(capacity.models.max(1)) {
             longest = longest.max(member.single_us);
             bytes = bytes.saturating_add(member.bytes);
-            let pool = members.get(from..to).unwrap_or_default();
-            let refused = pool.iter().any(|other| excludes(other.model, member.model));
-            if bytes > capacity.bytes || to > from && refused {
+            if bytes > capacity.bytes || !pool.takes(member, &excludes) {
                 break;
             }
+            pool.add(member);
             busy.add(member, first.slack_us);
             nodes_min = nodes_min.max(member.nodes_min);
             let lanes = busy.lanes().max(lanes_per_node * nodes_min as f64);
+            // More members need no fewer lanes.
+            if lanes + per_pool >= found.0 {
+                break;
+            }
             if to > from && !mixes && longest > first.slack_us * lanes.max(1.0) {
                 continue;
             }
@@ -162,7 +185,16 @@ mod tests {
     fn member(model: usize, single_ms: f64, slack_ms: f64) -> Member {
         let single_us = 1e3 * single_ms;
         let row_us = vec![(single_us, single_us), (2.0 * single_us, single_us / 2.0)];
-        Member { model, slack_us: 1e3 * slack_ms, single_us, row_us, rate: 100.0, bytes: 1, nodes_min: 1 }
+        Member {
+            model,
+            slack_us: 1e3 * slack_ms,
+            single_us,
+            row_us,
+            rate: 100.0,
+            bytes: 1,
+            nodes_min: 1,
+            has_rules: false,
+        }
     }
 
     const LARGE: Capacity = Capacity { models: 100, bytes: 100 };

@@ -88,7 +88,14 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
         let is_none = model.is_some_and(|model| inputs.rules.no_spares.contains(&model.name));
         if is_none { 0 } else { copies_max(member) }
     };
-    let spares = spares(&members, held, capacity, spares_max, |left, right| excludes(inputs, left, right));
+    let numbers = numbers(inputs, &members);
+    let held = held.into_iter().zip(&nodes).map(|((number, models), node)| {
+        let plan = inputs.in_force.get(&node.name).into_iter().flat_map(|plan| &plan.models);
+        let in_force = plan.filter_map(|planned| numbers.get(planned.model.as_str()).copied());
+        (number, models, in_force.collect())
+    });
+    let spares =
+        spares(&members, held.collect(), capacity, spares_max, |left, right| excludes(inputs, left, right));
     for (node, member) in spares {
         add(node, member, 0.0, Role::Spare);
     }
@@ -177,6 +184,7 @@ fn members(inputs: &Inputs<'_>) -> Result<Vec<Member>, NotPlanned> {
             rate: model.wanted(),
             bytes: profile.weights_bytes().unwrap_or(0).saturating_add(profile.arena_bytes(1).unwrap_or(0)),
             nodes_min: model.replicas_min.max(1) as usize,
+            has_rules: !model.not_with.is_empty(),
         });
     }
     members
@@ -242,13 +250,18 @@ fn pools(
     Ok(kept.filter(|pools| lanes(pools) <= KEEP * needed).unwrap_or(best))
 }
 
-/// The pools of the plans in force: sets of models that serve on the same nodes. `None` if the plans are not made of pools or lack a model.
-fn in_force(inputs: &Inputs<'_>, members: &[Member], capacity: Capacity) -> Option<Vec<Vec<usize>>> {
-    let numbers: BTreeMap<&str, usize> = members
+/// Numbers of members by the names of their models.
+fn numbers<'a>(inputs: &Inputs<'a>, members: &[Member]) -> BTreeMap<&'a str, usize> {
+    members
         .iter()
         .enumerate()
         .filter_map(|(number, member)| Some((inputs.models.get(member.model)?.name.as_str(), number)))
-        .collect();
+        .collect()
+}
+
+/// The pools of the plans in force: sets of models that serve on the same nodes. `None` if the plans are not made of pools or lack a model.
+fn in_force(inputs: &Inputs<'_>, members: &[Member], capacity: Capacity) -> Option<Vec<Vec<usize>>> {
+    let numbers = numbers(inputs, members);
     let serving = |plan: &NodePlan| -> BTreeSet<usize> {
         let models = plan.models.iter().filter(|planned| planned.role == Role::Serving);
         models.filter_map(|planned| numbers.get(planned.model.as_str()).copied()).collect()
