@@ -7,6 +7,7 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -199,6 +200,29 @@ def test_requests_may_wait_longer_than_envoy_waits_for_a_silent_picker(world: Wo
     assert load.failed == []
     assert picker.metric("tessera_picker_abandoned_total") == 0
     assert picker.metric("tessera_picker_hold_seconds_bucket", le="0.1") < picker.metric("tessera_picker_hold_seconds_count")
+
+
+def test_requests_go_to_servers_whose_devices_are_fast_enough(world: World) -> None:
+    fast, slow = world.node("a", {"x": 20}), world.node("b", {"x": 400})
+    picker = world.stack.enter_context(Picker(world.nodes, types={"a": "fast", "b": "slow"}))
+    picker.wait_connected(2)
+    envoy = world.envoy(picker)
+
+    def infer_all(timeout_us: str) -> list[int]:
+        def infer(_: int) -> list[int]:
+            client = Client(envoy)
+            return [client.infer("x", x_tessera_timeout_us=timeout_us)[0] for _ in range(10)]
+
+        with ThreadPoolExecutor(8) as clients:
+            return [status for statuses in clients.map(infer, range(8)) for status in statuses]
+
+    def counts() -> list[float]:
+        return [server.metric("tessera_requests_total", model="x") or 0 for server in (fast, slow)]
+
+    assert infer_all("300000") == [200] * 80
+    assert counts() == [80, 0], "a batch of the slow server takes 400 ms"
+    assert infer_all("5000000") == [200] * 80
+    assert counts()[1] > 0, "where there is time, both serve"
 
 
 def test_a_killed_node_loses_only_the_requests_inside_it(world: World) -> None:

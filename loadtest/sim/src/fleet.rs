@@ -22,7 +22,7 @@ use fleet_core::pick::{Settings, Update};
 use invariant::{Violation, expected};
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{ConfigError, ModelId, ModelSpec, RouterConfig};
-use workload::{Arrivals, ExecutionNoise, Extent, Fleet, Workload};
+use workload::{Arrivals, ExecutionNoise, Extent, Fleet, Workload, WorkloadError};
 
 use self::balancing::Balancer;
 use self::events::{Events, Message, What};
@@ -67,7 +67,8 @@ pub struct FleetSimulation {
     fleet: Fleet,
     setup: Setup,
     config: RouterConfig,
-    specs: Vec<ModelSpec>,
+    /// By device type, the models with their batch times.
+    specs: Vec<Vec<ModelSpec>>,
     node_names: Vec<String>,
     node_numbers: BTreeMap<String, u32>,
     nodes: Vec<Node>,
@@ -114,10 +115,14 @@ impl FleetSimulation {
             Balancing::Tessera => Policy::new(BEHIND_PICKER, &BatchOptions::default())?,
             _ => setup.policy.clone(),
         };
-        let spec = |(id, model): (u32, &workload::Model)| {
-            setup.spec(ModelId(id), model, 1.0).map(|spec| ModelSpec { policy: policy.clone(), ..spec })
-        };
-        let specs = (0..).zip(&workload.models).map(spec).collect::<Result<Vec<_>, _>>()?;
+        let specs = fleet.types.iter().map(|one| {
+            let models = (0..).zip(&workload.models).map(|(id, model)| {
+                let spec = setup.spec(ModelId(id), model, 1.0 / one.speed_of(&model.name))?;
+                Ok(ModelSpec { policy: policy.clone(), ..spec })
+            });
+            models.collect::<Result<Vec<_>, WorkloadError>>()
+        });
+        let specs = specs.collect::<Result<Vec<_>, _>>()?;
         let config = setup.router(workload, lanes)?;
         let names: Vec<String> = (0..fleet.nodes).map(|node| format!("node-{node:05}")).collect();
         let models: BTreeMap<String, u32> =
@@ -129,7 +134,12 @@ impl FleetSimulation {
             let hop = Duration::from_nanos(fleet.network);
             let settings = Settings { number, travel, hop, ..Settings::default() };
             let settings = (settings, fleet.pickers);
-            let balancer = Balancer::new(balancing, settings, &names, &models, workload.seed)
+            let types: Vec<&str> = (0..fleet.nodes)
+                .filter_map(|node| fleet.types.get(fleet.type_of(node)))
+                .map(|one| one.name.as_str())
+                .collect();
+            let nodes = (names.as_slice(), types.as_slice());
+            let balancer = Balancer::new(balancing, settings, nodes, &models, workload.seed)
                 .map_err(|problem| unusable("fleet", &problem))?;
             let (waiting, asked) = (Vec::new(), BTreeMap::new());
             let (avoided_from, wake) = (u64::MAX, u64::MAX);

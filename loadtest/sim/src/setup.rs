@@ -3,10 +3,10 @@
 use gpulet_core::control::Model;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
-    Allowance, ConfigError, LaneClass, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint, RouterConfig,
-    TenantQuota, TenantTable,
+    Allowance, ConfigError, LaneClass, LaneClassTimes, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint,
+    RouterConfig, TenantQuota, TenantTable,
 };
-use workload::{Workload, WorkloadError};
+use workload::{Fleet, NodeType, Workload, WorkloadError};
 
 /// How a workload is run.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,6 +137,20 @@ impl Setup {
 }
 
 impl Setup {
+    /// Times of a model on lanes of the device types of a fleet after the first one.
+    pub(crate) fn other_times(
+        &self,
+        id: ModelId,
+        (model, time): (&workload::Model, f64),
+        fleet: &Fleet,
+    ) -> Result<Vec<LaneClassTimes>, WorkloadError> {
+        let of = |(number, one): (u32, &NodeType)| {
+            let profile = self.spec(id, model, time / one.speed_of(&model.name))?.profile;
+            Ok(LaneClassTimes { lane_class: LaneClass(number), profile })
+        };
+        (0..).zip(&fleet.types).skip(1).map(of).collect()
+    }
+
     /// Models as the router is told where they run on gpulets: without lanes and without times, for both come with the
     /// first table.
     pub(crate) fn specs_on_gpulets(&self, models: &[Model]) -> Vec<ModelSpec> {

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use invariant::Violation;
 use router_core::{
     Arrival, BatchId, BatchReport, Checker, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
-    ModelId, ModelSpec, Nanos, Router, ShapeKey, Tenant,
+    ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Router, ShapeKey, Switch, Tenant,
 };
 use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, Offered, Workload};
 
@@ -114,6 +114,8 @@ impl Simulation {
             .map(|one| (one.open_gpulets.lanes_max(), one.control_inputs.models.as_slice()));
         let lanes = known.map_or(workload.lanes.count, |(lanes, _)| lanes);
         let rollouts = Rollouts::new(workload);
+        let fleet = workload.fleet.as_ref().filter(|fleet| known.is_none() && fleet.is_unequal());
+        let mut moves: Vec<ModelMove> = Vec::new();
         let specs: Vec<ModelSpec> = match known {
             Some((_, models)) => setup.specs_on_gpulets(models),
             None => {
@@ -121,8 +123,16 @@ impl Simulation {
                 let canaries = rollouts.canaries().iter().filter_map(|&number| {
                     Some((workload.models.get(number as usize)?, rollouts.time_factor(number)))
                 });
-                let specs = (0..).zip(own.chain(canaries));
-                let specs = specs.map(|(id, (model, time))| setup.spec(ModelId(id), model, time));
+                let specs = (0..).zip(own.chain(canaries)).map(|(id, (model, time))| {
+                    let id = ModelId(id);
+                    let first = fleet.and_then(|fleet| fleet.types.first());
+                    let first = first.map_or(1.0, |first| first.speed_of(&model.name));
+                    if let Some(fleet) = fleet {
+                        let times = setup.other_times(id, (model, time), fleet)?;
+                        moves.push(ModelMove { model: id, lanes: ModelLanes::All, times });
+                    }
+                    setup.spec(id, model, time / first)
+                });
                 specs.collect::<Result<_, _>>()?
             }
         };
@@ -166,13 +176,14 @@ impl Simulation {
             workload: workload.clone(),
             setup: setup.clone(),
         };
-        simulation.begin(&specs).map_err(|breach| simulation.broken(breach))?;
+        simulation.begin(&specs, moves).map_err(|breach| simulation.broken(breach))?;
         simulation.begin_control()?;
         simulation.upcoming = simulation.arrivals.next();
         Ok(simulation)
     }
 
-    fn begin(&mut self, specs: &[ModelSpec]) -> Result<(), Breach> {
+    /// `moves` say the times of the models on lanes of further device types.
+    fn begin(&mut self, specs: &[ModelSpec], moves: Vec<ModelMove>) -> Result<(), Breach> {
         let lanes = if self.partition.is_some() { 0 } else { self.workload.lanes.count };
         for lane in 0..lanes {
             self.lane_up(lane)?;
@@ -180,7 +191,10 @@ impl Simulation {
         for spec in specs {
             self.feed(Event::ModelUp(spec))?;
         }
-        Ok(())
+        if moves.is_empty() {
+            return Ok(());
+        }
+        self.feed(Event::Switch(&Switch { models: moves, ..Switch::default() }))
     }
 
     /// Runs until the traffic has ended and no request is in flight, or until the bound on events. Calls `progress`
@@ -330,7 +344,9 @@ impl Simulation {
     fn lane_up(&mut self, lane: u32) -> Result<(), Breach> {
         self.lanes.come_up(lane);
         self.figures.lanes(self.now, 0, 1);
-        self.feed(Event::LaneUp(LaneSpec::new(LaneId(lane), LaneClass::default())))
+        let device_type = self.workload.device_type_of(lane);
+        let lane_class = LaneClass(u32::try_from(device_type).unwrap_or(u32::MAX));
+        self.feed(Event::LaneUp(LaneSpec::new(LaneId(lane), lane_class)))
     }
 
     fn batch_ends(&mut self) -> Result<(), Breach> {
@@ -512,6 +528,8 @@ impl Simulation {
             Effect::Preempt { lane, batch } => {
                 self.preemptions.push_back((lane, batch));
             }
+            // Without a control loop, only `begin` switches.
+            Effect::Switched if self.partition.is_none() => {}
             Effect::Switched => self.answer_switch(Ok(())),
             Effect::SwitchRefused(refusal) => self.answer_switch(Err(refusal.to_string())),
             Effect::LaneIdle(lane) => self.lane_rests(lane),

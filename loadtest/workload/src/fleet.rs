@@ -1,5 +1,7 @@
 //! The machines of a simulated fleet, their network and their faults.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use units::Fault as WorkloadError;
 
@@ -10,6 +12,10 @@ pub const NODES_MAX: u32 = 10_000;
 const PICKERS_MAX: u32 = 64;
 const FAULTS_MAX: usize = 1_000;
 const MODELS_PER_NODE_MAX: u32 = 4_096;
+const TYPES_MAX: usize = 32;
+const TYPE_NAME_BYTES_MAX: usize = 64;
+const SPEEDS: (f64, f64) = (0.01, 100.0);
+const COSTS: (f64, f64) = (0.000_001, 1e9);
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLISECOND;
 
@@ -35,6 +41,24 @@ pub struct Fleet {
     pub notice: u64,
     /// Faults in order of time.
     pub faults: Vec<FleetFault>,
+    /// Device types, at least one. The first nodes are of the first type, and so on.
+    pub types: Vec<NodeType>,
+}
+
+/// Nodes whose devices are of one type.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct NodeType {
+    /// Its name.
+    pub name: String,
+    /// Nodes of this type.
+    pub nodes: u32,
+    /// What a lane costs, in any unit.
+    pub cost: f64,
+    /// Speed of its lanes: 2 takes half the time of the models' profiles.
+    pub speed: f64,
+    /// Speed for single models, by name, in place of `speed`.
+    pub speeds: BTreeMap<String, f64>,
 }
 
 /// A fault, and when it ends.
@@ -72,6 +96,19 @@ pub(crate) struct FleetSection {
     notice: Option<Span>,
     #[serde(default)]
     faults: Vec<FaultSection>,
+    #[serde(default)]
+    types: Vec<TypeSection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TypeSection {
+    name: String,
+    nodes: u32,
+    cost: Option<f64>,
+    speed: Option<f64>,
+    #[serde(default)]
+    speeds: BTreeMap<String, f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -130,8 +167,88 @@ impl Fleet {
             load: span("load", section.load, 2 * SECOND, (0, 3_600 * SECOND))?,
             notice: span("notice", section.notice, SECOND, (0, 3_600 * SECOND))?,
             faults: read_faults(&section.faults, nodes, pickers)?,
+            types: read_types(&section.types, nodes)?,
         })
     }
+
+    /// Whether lanes of different nodes take different times for the same batch.
+    pub fn is_unequal(&self) -> bool {
+        let first = self.types.first();
+        self.types
+            .iter()
+            .any(|one| first.is_some_and(|first| first.speed != one.speed || first.speeds != one.speeds))
+    }
+
+    /// Index of the type of a node.
+    pub fn type_of(&self, node: u32) -> usize {
+        let mut first = 0_u32;
+        let mut is_before = |one: &NodeType| {
+            first = first.saturating_add(one.nodes);
+            node >= first
+        };
+        self.types.iter().take_while(|one| is_before(one)).count().min(self.types.len().saturating_sub(1))
+    }
+
+    /// Refuses speeds of models that the workload does not have.
+    pub(crate) fn check_models(&self, names: &[&str]) -> Result<(), WorkloadError> {
+        for (number, one) in self.types.iter().enumerate() {
+            if let Some(name) = one.speeds.keys().find(|name| !names.contains(&name.as_str())) {
+                let problem = format!("expected the name of a model, got `{name}`");
+                return Err(WorkloadError::new(format!("fleet.types.{number}.speeds"), problem));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl NodeType {
+    /// Speed of its lanes for a model.
+    pub fn speed_of(&self, model: &str) -> f64 {
+        self.speeds.get(model).copied().unwrap_or(self.speed)
+    }
+}
+
+fn read_types(sections: &[TypeSection], nodes: u32) -> Result<Vec<NodeType>, WorkloadError> {
+    if sections.is_empty() {
+        let (name, speeds) = ("lane".to_owned(), BTreeMap::new());
+        return Ok(vec![NodeType { name, nodes, cost: 1.0, speed: 1.0, speeds }]);
+    }
+    if sections.len() > TYPES_MAX {
+        let problem = format!("expected at most {TYPES_MAX}, got {}", sections.len());
+        return Err(WorkloadError::new("fleet.types", problem));
+    }
+    let sum = sections.iter().fold(0_u32, |sum, section| sum.saturating_add(section.nodes));
+    if sum != nodes {
+        let problem = format!("expected types with {nodes} nodes in all, as in `fleet.nodes`, got {sum}");
+        return Err(WorkloadError::new("fleet.types", problem));
+    }
+    let mut types: Vec<NodeType> = Vec::with_capacity(sections.len());
+    for (number, section) in sections.iter().enumerate() {
+        let field = |key: &str| format!("types.{number}.{key}");
+        let number_in =
+            |key: &str, value: f64, range| within(&field(key), value, range, |value| value.to_string());
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let name = &section.name;
+        let is_name = (1..=TYPE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain);
+        if !is_name || types.iter().any(|other| other.name == *name) {
+            let problem = format!(
+                "expected 1 to {TYPE_NAME_BYTES_MAX} letters, digits, `-`, `.` and `_`, each name once, got `{name}`"
+            );
+            return Err(WorkloadError::new(format!("fleet.{}", field("name")), problem));
+        }
+        within(&field("nodes"), section.nodes, (1, nodes), |value| value.to_string())?;
+        for (model, speed) in &section.speeds {
+            number_in(&format!("speeds.{model}"), *speed, SPEEDS)?;
+        }
+        types.push(NodeType {
+            name: name.clone(),
+            nodes: section.nodes,
+            cost: number_in("cost", section.cost.unwrap_or(1.0), COSTS)?,
+            speed: number_in("speed", section.speed.unwrap_or(1.0), SPEEDS)?,
+            speeds: section.speeds.clone(),
+        });
+    }
+    Ok(types)
 }
 
 fn read_faults(
@@ -202,6 +319,32 @@ mod tests {
         assert_eq!((millis, fleet.network), ([100, 2_000, 1_000], 200_000));
         let parts: Vec<FleetPart> = fleet.faults.iter().map(|fault| fault.part).collect();
         assert_eq!(parts, [FleetPart::Picker(0), FleetPart::Node(3), FleetPart::Leader]);
+    }
+
+    #[test]
+    fn nodes_are_of_the_types_in_order_and_speeds_of_single_models_count() {
+        let types = "types = [{ name = \"a\", nodes = 1, cost = 3.0 }, \
+                     { name = \"b\", nodes = 3, speed = 0.5, speeds = { m = 0.25 } }]";
+        let text = SOUND.replacen("nodes = 4", &format!("nodes = 4\n{types}"), 1);
+        let fleet = read(&text).unwrap().fleet.unwrap();
+        assert_eq!([0, 1, 3, 9].map(|node| fleet.type_of(node)), [0, 1, 1, 1]);
+        let [a, b] = &fleet.types[..] else { panic!("{:?}", fleet.types) };
+        assert_eq!(
+            (a.cost, a.speed_of("m"), b.cost, b.speed_of("m"), b.speed_of("n")),
+            (3.0, 1.0, 1.0, 0.25, 0.5)
+        );
+        for (from, to, said) in [
+            ("nodes = 3,", "nodes = 4,", "fleet.types: expected types with 4 nodes in all"),
+            ("\"b\"", "\"a\"", "fleet.types.1.name: expected 1 to 64 letters"),
+            ("\"b\"", "\"\"", "fleet.types.1.name: expected 1 to 64 letters"),
+            ("speed = 0.5", "speed = 0.0", "fleet.types.1.speed: expected 0.01 to 100, got 0"),
+            ("m = 0.25", "m = nan", "fleet.types.1.speeds.m: expected 0.01 to 100, got NaN"),
+            ("m = 0.25", "x = 0.25", "fleet.types.1.speeds: expected the name of a model, got `x`"),
+            ("cost = 3.0", "cost = -1.0", "fleet.types.0.cost: expected 0.000001 to 1000000000, got -1"),
+        ] {
+            let error = read(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(said), "{to}: {error}");
+        }
     }
 
     #[test]

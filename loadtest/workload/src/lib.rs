@@ -39,7 +39,7 @@ mod workload;
 
 pub use arrivals::{Arrivals, Offered};
 pub use document::Paths;
-pub use fleet::{Fleet, FleetFault, FleetPart, NODES_MAX};
+pub use fleet::{Fleet, FleetFault, FleetPart, NODES_MAX, NodeType};
 pub use lanes::{LaneChange, Lanes, Noise, Stalls};
 pub use limits::{DURATION_MAX, LANES_MAX, MODELS_MAX, REQUESTS_MAX};
 pub use noise::ExecutionNoise;

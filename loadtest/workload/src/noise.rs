@@ -30,6 +30,8 @@ struct Truth {
     /// `None` if the time of a batch depends on its lane; the caller then passes the time.
     profile: Option<Profile>,
     factor: f64,
+    /// Speeds of the device types of a fleet.
+    speeds: Vec<f64>,
 }
 
 /// A lognormal factor of mean 1: exp(sigma z - sigma^2 / 2).
@@ -47,6 +49,8 @@ struct Lane {
     pending: VecDeque<u64>,
     /// When the last stall drawn ends.
     drawn_until: u64,
+    /// Number of its device type in the fleet.
+    device_type: usize,
 }
 
 impl ExecutionNoise {
@@ -72,7 +76,9 @@ impl ExecutionNoise {
                 Some(_) => None,
                 None => Some(model.profiled()?.clone()),
             };
-            Ok(Truth { profile, factor })
+            let types = workload.fleet.iter().flat_map(|fleet| &fleet.types);
+            let speeds = types.map(|one| one.speed_of(&model.name)).collect();
+            Ok(Truth { profile, factor, speeds })
         });
         let models = models.collect::<Result<_, WorkloadError>>()?;
         let lanes = (0..lanes).map(|lane| Lane {
@@ -81,6 +87,7 @@ impl ExecutionNoise {
             overhead: generator(seed, Purpose::Overhead, &lane.to_string()),
             pending: VecDeque::new(),
             drawn_until: 0,
+            device_type: workload.device_type_of(lane),
         });
         let jitter = (cv > 0.0).then(|| Jitter { sigma: libm::sqrt(libm::log(1.0 + cv * cv)) });
         let overhead = workload.lanes.overhead.clone();
@@ -96,8 +103,12 @@ impl ExecutionNoise {
     /// that has rows. Batches of a lane must come in order of `now`. A lane that the workload does not have works
     /// exactly as profiled; a model that it does not have takes no time.
     pub fn time(&mut self, lane: u32, model: u32, batch: u32, now: u64) -> u64 {
-        let profile = self.truth(model).and_then(|truth| truth.profile.as_ref());
-        let profiled = profile.map_or(0, |profile| profile.time(batch));
+        let truth = self.truth(model);
+        let profiled =
+            truth.and_then(|truth| truth.profile.as_ref()).map_or(0, |profile| profile.time(batch));
+        let device_type = self.lanes.get(lane as usize).map_or(0, |lane| lane.device_type);
+        let speed = truth.and_then(|truth| truth.speeds.get(device_type)).copied().unwrap_or(1.0);
+        let profiled = if speed == 1.0 { profiled } else { libm::round(profiled as f64 / speed) as u64 };
         self.true_time(lane, model, profiled, now)
     }
 

@@ -33,7 +33,18 @@ pub fn document(seed: u64) -> String {
 /// A random workload of a fleet as the text of a workload file: models as in [`document`], three for every two nodes, with one or two
 /// lanes a node, a load from 0.5 to 1.1, 8 to 24 models in the memory of a node, and views that are 100 ms old.
 pub fn fleet_document(seed: u64, nodes: u32) -> String {
-    let mut draw = Draw(generator(seed, Purpose::Workload, "fleet"));
+    let draw = Draw(generator(seed, Purpose::Workload, "fleet"));
+    fleet_of((seed, draw), nodes, false)
+}
+
+/// Like [`fleet_document`], with two or three device types: the nodes of the first one are as fast as the models' profiles, the others
+/// have 0.25 to 0.8 times its speed, and for each model 0.7 to 1.3 times that. A lane costs about as much as it is fast.
+pub fn unequal_fleet_document(seed: u64, nodes: u32) -> String {
+    let draw = Draw(generator(seed, Purpose::Workload, "unequal fleet"));
+    fleet_of((seed, draw), nodes, true)
+}
+
+fn fleet_of((seed, mut draw): (u64, Draw), nodes: u32, is_unequal: bool) -> String {
     let lanes = f64::from(nodes) * draw.uniform(1.0, 2.99).floor();
     let load = draw.uniform(0.5, 1.1);
     let count = (nodes * 3 / 2).clamp(3, 2_000);
@@ -42,8 +53,41 @@ pub fn fleet_document(seed: u64, nodes: u32) -> String {
         "{count} random models on {nodes} nodes with {lanes} lanes at {load:.2} times their lane time"
     );
     let zones = nodes.min(3);
-    let fleet = format!("\n[fleet]\nnodes = {nodes}\nmodels_per_node = {memory}\nzones = {zones}\n");
-    write_document((seed, draw), &format!("fleet-{nodes}-{seed}"), &about, (lanes, count, load), &fleet)
+    let mut fleet = format!("\n[fleet]\nnodes = {nodes}\nmodels_per_node = {memory}\nzones = {zones}\n");
+    if !is_unequal {
+        return write_document(
+            (seed, draw),
+            &format!("fleet-{nodes}-{seed}"),
+            &about,
+            (lanes, count, load),
+            &fleet,
+        );
+    }
+    let mut speed_of_all = 0.0;
+    let types = draw.node_types(nodes);
+    for (number, (of_type, speed, cost)) in types.into_iter().enumerate() {
+        let speeds: Vec<String> = (0..count)
+            .map(|model| {
+                let own = if number == 0 { 1.0 } else { draw.uniform(0.7, 1.3) };
+                format!("m{model} = {:.3}", speed * own)
+            })
+            .collect();
+        speed_of_all += f64::from(of_type) * speed;
+        let _ = write!(
+            fleet,
+            "[[fleet.types]]\nname = \"t{number}\"\nnodes = {of_type}\nspeed = {speed:.3}\ncost = {cost:.3}\n\
+             speeds = {{ {} }}\n",
+            speeds.join(", ")
+        );
+    }
+    let load = load * speed_of_all / f64::from(nodes);
+    write_document(
+        (seed, draw),
+        &format!("unequal-fleet-{nodes}-{seed}"),
+        &about,
+        (lanes, count, load),
+        &fleet,
+    )
 }
 
 fn write_document(
@@ -135,6 +179,26 @@ impl Model {
 struct Draw(Generator);
 
 impl Draw {
+    /// Nodes, speed and cost of each device type of a fleet.
+    fn node_types(&mut self, nodes: u32) -> Vec<(u32, f64, f64)> {
+        let shares: Vec<f64> = (0..2 + u32::from(self.chance(0.5))).map(|_| self.uniform(1.0, 3.0)).collect();
+        let sum: f64 = shares.iter().sum();
+        let mut left = nodes;
+        let mut types = Vec::new();
+        for (number, share) in shares.iter().enumerate() {
+            let is_last = number + 1 == shares.len();
+            let part = (f64::from(nodes) * share / sum).round() as u32;
+            let of_type = if is_last { left } else { part.min(left) };
+            left -= of_type;
+            let speed = if number == 0 { 1.0 } else { self.uniform(0.25, 0.8) };
+            let cost = speed * self.uniform(0.7, 1.3);
+            if of_type > 0 {
+                types.push((of_type, speed, cost));
+            }
+        }
+        types
+    }
+
     fn uniform(&mut self, from: f64, to: f64) -> f64 {
         from + (to - from) * self.0.random::<f64>()
     }

@@ -78,6 +78,9 @@ fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Wor
     }
     let tenants = tenants::read(&document)?;
     let models = read_models(&document, lines, &tenants, files)?;
+    if let Some(fleet) = &fleet {
+        fleet.check_models(&models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>())?;
+    }
     let Document { name, about, seed, warmup, .. } = document;
     let workload =
         Workload { name, about, seed, extent, warmup: warmup.0, lanes, partition, fleet, tenants, models };

@@ -147,6 +147,12 @@ impl Model {
 }
 
 impl Workload {
+    /// Index of the device type of a lane, 0 without a fleet.
+    pub fn device_type_of(&self, lane: u32) -> usize {
+        let node = |fleet: &Fleet| lane / (self.lanes.count / fleet.nodes.max(1)).max(1);
+        self.fleet.as_ref().map_or(0, |fleet| fleet.type_of(node(fleet)))
+    }
+
     /// Offered requests per second of all models: over the duration, or in the long run for a workload that ends by
     /// count.
     pub fn mean_rate(&self) -> f64 {

@@ -10,6 +10,8 @@ mod repository;
 mod table;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
 use http::HeaderName;
@@ -21,7 +23,7 @@ use sim::{Setup, Simulation};
 use workload::{Extent, Stages, Workload};
 
 use crate::load::{interruption, line::Line, request};
-use crate::simulate::reading;
+use crate::simulate::{self, reading};
 use arguments::{ParityArgs, Wire};
 use child::Child;
 use repository::Repository;
@@ -33,7 +35,7 @@ const DIFFERENT: u8 = 3;
 /// Runs both and prints the comparison.
 pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
     let workload = reading::read(&arguments.workload)?.workload;
-    let mut workload = reading::adapt(workload, arguments.rate_scale, arguments.lanes)?;
+    let workload = reading::adapt(workload, arguments.rate_scale, arguments.lanes)?;
     if !workload.lanes.changes.is_empty() || workload.lanes.noise.stalls.is_some() {
         anyhow::bail!("{}: lanes that fail or stall cannot be had on a live server", workload.name);
     }
@@ -44,18 +46,22 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
     );
     let line = Line::new(environment.stderr_is_terminal);
     let setup = setup(arguments)?;
-    let repository = match &arguments.repository {
-        Some(path) => Repository::given(path, arguments, &workload)?,
-        None => Repository::synthetic(&workload, arguments)?,
-    };
-    let child = Child::start(&repository, &environment.command_line)?;
-    let mut settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
-    if workload.tenants.len() > 1 {
-        settings.tenant_header = Some(HeaderName::from_static(repository::TENANT_HEADER));
-    }
-    let measured = measure(arguments, &mut workload, settings, (&child, &line));
+    let stop = interruption::flag()?;
+    // A batch that is sent to a lane ahead of time waits there for the one before it. That is not overhead of the lane.
+    let policy = if setup.policy.plans_ahead() { simulate::DEFAULT_POLICY } else { &arguments.policy };
+    let calibrating = ParityArgs { policy: policy.to_owned(), ..arguments.clone() };
+    let real = arguments.repository.is_some();
+    let calibrated = on_server(&calibrating, &workload, environment, |_, settings| {
+        let mut calibrated = workload.clone();
+        calibration::measure(&mut calibrated, &settings, real, &stop, &line)?;
+        Ok(calibrated)
+    });
     line.clear();
-    child.stop()?;
+    let workload = calibrated?;
+    let measured = on_server(arguments, &workload, environment, |child, settings| {
+        measure(&workload, settings, &stop, (child, &line))
+    });
+    line.clear();
     let (measured, preempted) = measured?;
     anyhow::ensure!(!measured.interrupted, "stopped: nothing to compare");
     let simulated = Simulation::new(&workload, &setup)?.run(&mut |_| {})?;
@@ -68,17 +74,34 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
     Ok(if parity.within() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
 }
 
-/// Calibrates the workload, then runs it on the server. Also returns the number of batches that were preempted after the
-/// warm-up.
-fn measure(
+/// Starts a server for the workload, does something with it, and ends it.
+fn on_server<T>(
     arguments: &ParityArgs,
-    workload: &mut Workload,
+    workload: &Workload,
+    environment: &Environment,
+    job: impl FnOnce(&Child, Settings) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let repository = match &arguments.repository {
+        Some(path) => Repository::given(path, arguments, workload)?,
+        None => Repository::synthetic(workload, arguments)?,
+    };
+    let child = Child::start(&repository, &environment.command_line)?;
+    let mut settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
+    if workload.tenants.len() > 1 {
+        settings.tenant_header = Some(HeaderName::from_static(repository::TENANT_HEADER));
+    }
+    let outcome = job(&child, settings);
+    child.stop()?;
+    outcome
+}
+
+/// Runs the workload. Also returns the number of batches that were preempted after the warm-up.
+fn measure(
+    workload: &Workload,
     settings: Settings,
+    stop: &Arc<AtomicBool>,
     (child, line): (&Child, &Line),
 ) -> anyhow::Result<(Report, u64)> {
-    let stop = interruption::flag()?;
-    let real = arguments.repository.is_some();
-    calibration::measure(workload, &settings, real, &stop, line)?;
     let session = Session::open(workload, settings)?;
     let Extent::Time(time) = workload.extent else {
         anyhow::bail!("{}: expected a workload that ends by time", workload.name);
@@ -86,7 +109,7 @@ fn measure(
     let drive = Drive::Open(Stages::constant(time)?);
     let warmup_s = workload.warmup as f64 / 1e9;
     let mut before = None;
-    let report = session.run(workload, &drive, &stop, &mut |live| {
+    let report = session.run(workload, &drive, stop, &mut |live| {
         if before.is_none() && live.elapsed_s >= warmup_s {
             before = Some(child.preempted());
         }

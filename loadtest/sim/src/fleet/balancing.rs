@@ -148,14 +148,15 @@ impl Balancer {
     pub(super) fn new(
         method: Balancing,
         (settings, pickers): (Settings, u32),
-        nodes: &[String],
+        (nodes, types): (&[String], &[&str]),
         models: &BTreeMap<String, u32>,
         seed: u64,
     ) -> Result<Self, String> {
         if method == Balancing::Tessera {
             let mut picker = Picker::new(settings).map_err(|error| error.to_string())?;
-            for node in nodes {
-                picker.node(node).map_err(|error| error.to_string())?;
+            for (node, device_type) in nodes.iter().zip(types) {
+                let node = picker.node(node).map_err(|error| error.to_string())?;
+                picker.device_type(Duration::ZERO, node, device_type).map_err(|error| error.to_string())?;
             }
             for other in (0..pickers).filter(|other| *other != settings.number) {
                 picker.peer_listed(Duration::ZERO, other);

@@ -148,7 +148,8 @@ impl FleetSimulation {
             if at_once {
                 for model in new {
                     node.models.insert(model, 0);
-                    if let Some(spec) = self.specs.get(model as usize) {
+                    let specs = self.specs.get(self.fleet.type_of(number));
+                    if let Some(spec) = specs.and_then(|specs| specs.get(model as usize)) {
                         node.load(0, spec, &mut self.noise)?;
                     }
                 }
@@ -179,7 +180,10 @@ impl FleetSimulation {
 
     pub(super) fn loaded(&mut self, number: u32, model: u32) -> Result<(), Breach> {
         let node = self.nodes.get_mut(number as usize);
-        let Some((node, spec)) = node.zip(self.specs.get(model as usize)) else { return Ok(()) };
+        let specs = self.specs.get(self.fleet.type_of(number));
+        let Some((node, spec)) = node.zip(specs.and_then(|specs| specs.get(model as usize))) else {
+            return Ok(());
+        };
         // The node failed since, or the plan changed.
         if !node.up || node.models.get(&model) != Some(&self.now) {
             return Ok(());

@@ -12,8 +12,6 @@ use gpulet_core::problem::{Device, DeviceType};
 use gpulet_core::profile::Profile;
 use workload::{Fleet, Workload};
 
-/// Name of the device type of every lane.
-const LANE: &str = "lane";
 /// Copies that are started in a minute at most: the default of a `ServingPool`.
 const MOVES_PER_MINUTE: usize = 6;
 
@@ -30,18 +28,24 @@ pub(super) struct Placement {
 impl Placement {
     pub(super) fn new(workload: &Workload, fleet: &Fleet, names: &[String]) -> Result<Self, String> {
         let lanes = workload.lanes.count / fleet.nodes;
-        let lane = Arc::new(DeviceType::undivided(LANE));
-        let device = |number: u32| Device {
-            name: format!("lane-{number}").into(),
-            device_type: Arc::clone(&lane),
+        let types: Vec<Arc<DeviceType>> =
+            fleet.types.iter().map(|one| Arc::new(DeviceType::undivided(&one.name))).collect();
+        let device = |lane: u32, (cost, device_type): (f64, &Arc<DeviceType>)| Device {
+            name: format!("lane-{lane}").into(),
+            device_type: Arc::clone(device_type),
             memory_bytes: u64::from(fleet.models_per_node).div_ceil(u64::from(lanes)),
             fault_domain: String::new(),
-            cost: 1.0,
+            cost,
+        };
+        let of_node = |node: u32| {
+            let number = fleet.type_of(node);
+            let device_type = fleet.types.get(number).map(|one| one.cost).zip(types.get(number));
+            (0..lanes).filter_map(move |lane| Some((lane, device_type?)))
         };
         let nodes = (0..).zip(names).map(|(number, name): (u32, &String)| FleetNode {
             name: name.clone(),
             zone: format!("zone-{}", number % fleet.zones),
-            devices: (0..lanes).map(device).collect(),
+            devices: of_node(number).map(|(lane, device_type)| device(lane, device_type)).collect(),
             models_max: fleet.models_per_node,
             accepts: true,
         });
@@ -59,11 +63,13 @@ impl Placement {
                 batch_max: profile.max_batch(),
             })
         });
-        let profiles = workload.models.iter().map(|model| {
+        let on_all = workload.models.iter().flat_map(|model| fleet.types.iter().map(move |one| (model, one)));
+        let profiles = on_all.map(|(model, one)| {
             let profile = model.profiled().map_err(|error| error.to_string())?;
             let times = workload::sizes(profile.max_batch());
-            let times = times.map(|batch| (batch, profile.time(batch) as f64 / 1e3));
-            Profile::undivided(&model.name, LANE, 1, times).map_err(|error| error.to_string())
+            let speed = one.speed_of(&model.name);
+            let times = times.map(|batch| (batch, profile.time(batch) as f64 / 1e3 / speed));
+            Profile::undivided(&model.name, &one.name, 1, times).map_err(|error| error.to_string())
         });
         Ok(Self {
             nodes: nodes.collect(),

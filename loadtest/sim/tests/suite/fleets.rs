@@ -33,8 +33,10 @@ fn faults_cost_only_the_requests_inside_a_node_that_fails() {
 
 #[test]
 fn a_fleet_is_close_to_one_machine_and_better_than_with_a_balancer() {
-    for seed in [21, 22, 23] {
-        let workload = parse(&workload::random::fleet_document(seed, 20)).lasting(9_000_000_000).unwrap();
+    let equal = [21, 22, 23].map(|seed| (seed, workload::random::fleet_document(seed, 20)));
+    let unequal = [21, 22, 23].map(|seed| (seed, workload::random::unequal_fleet_document(seed, 20)));
+    for (seed, document) in equal.into_iter().chain(unequal) {
+        let workload = parse(&document).lasting(9_000_000_000).unwrap();
         let one = Simulation::new(&workload, &Setup::default()).unwrap().run(&mut |_| {}).unwrap();
         let own = run(&workload, Balancing::Tessera);
         assert!(own.goodput > 0.85 * one.goodput, "{seed}: {} of {}", own.goodput, one.goodput);

@@ -246,7 +246,7 @@ impl Router {
     }
 
     /// R4 and R5: a model's queues are within their bounds and counted, and its pool is known. Requests queued again
-    /// after a failed batch were admitted once and do not count twice.
+    /// after a batch that failed or was preempted were admitted once and do not count twice.
     fn check_model(&self, index: usize, model: &Model) -> Result<usize, Violation> {
         require("R5", self.pools.get(model.pool).is_some(), || {
             format!("model {index} runs on an unknown pool {}", model.pool)
@@ -271,8 +271,10 @@ impl Router {
         Ok(model.queues.len() * model.queues.len())
     }
 
+    /// Requests that were in a batch before. Others may have been admitted to their places since.
     fn queued_again(&self) -> impl Iterator<Item = &Request> {
-        self.requests.iter().filter(|request| request.stage == Stage::Queued && request.alone)
+        let was_started = |request: &&Request| request.alone || request.returned > 0;
+        self.requests.iter().filter(|request| request.stage == Stage::Queued).filter(was_started)
     }
 
     /// R12: running batches hold what is counted, and never more than the total.

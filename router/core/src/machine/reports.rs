@@ -41,8 +41,8 @@ impl Router {
         self.idle_if_empty(lane, effects);
     }
 
-    /// The requests of a batch that did not run wait again. Queues do not exceed their bounds, because these requests
-    /// were counted before, so none is rejected.
+    /// The requests of a batch that did not run wait again. None is rejected: they were admitted once. Queues may exceed their bounds
+    /// by them, if others were admitted to their places since.
     pub(super) fn batch_returned(&mut self, id: BatchId, effects: &mut Effects) {
         // A preempted batch may end in another way before the lane gives it back.
         let Some(slot) = self.batches.slot_of(id) else { return };

@@ -10,7 +10,8 @@ use workload::random;
 #[derive(Args, Clone, Debug)]
 pub struct SimulateArgs {
     /// Workload file in TOML: models, requests and lanes (loadtest/workload/README.md); or `random:SEED`, one of the
-    /// random workloads of `tessera arena --random`; or `fleet:NODES:SEED`, one of a fleet.
+    /// random workloads of `tessera arena --random`; `fleet:NODES:SEED`, one of a fleet; or
+    /// `unequal-fleet:NODES:SEED`, one of a fleet with devices of unequal speed.
     #[arg(value_name = "WORKLOAD.toml")]
     pub workload: PathBuf,
     /// A policy, with options after a colon: `triton:max_delay=2ms,preferred=4|8`; may be repeated to compare

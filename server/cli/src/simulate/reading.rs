@@ -11,6 +11,10 @@ const WORKLOAD_BYTES: u64 = 16 << 20;
 /// Largest trace or profile.
 const TRACE_BYTES: u64 = 2 << 30;
 
+/// Kinds of random workloads with a fleet.
+const FLEET: &str = "fleet";
+const UNEQUAL_FLEET: &str = "unequal-fleet";
+
 /// Text of a workload, and the workload.
 #[derive(Clone, Debug)]
 pub struct WorkloadFile {
@@ -18,17 +22,23 @@ pub struct WorkloadFile {
     pub workload: Workload,
 }
 
-/// Reads the workload file, or draws the random workload `random:SEED` or `fleet:NODES:SEED`.
+/// Reads the workload file, or draws the random workload `random:SEED`, `fleet:NODES:SEED` or `unequal-fleet:NODES:SEED`.
 pub fn read_or_draw(path: &Path) -> anyhow::Result<WorkloadFile> {
-    if let Some(named) = path.to_str().and_then(|name| name.strip_prefix("fleet:")) {
+    let name = path.to_str().unwrap_or_default();
+    let kinds = [FLEET, UNEQUAL_FLEET].into_iter();
+    let mut named = kinds.filter_map(|kind| Some((kind, name.strip_prefix(kind)?.strip_prefix(':')?)));
+    if let Some((kind, named)) = named.next() {
         let numbers =
             named.split_once(':').and_then(|(nodes, seed)| Some((nodes.parse().ok()?, seed.parse().ok()?)));
         let known =
             numbers.filter(|(nodes, seed)| (1..=NODES_MAX).contains(nodes) && *seed <= random::SEED_MAX);
         let (nodes, seed) = known.with_context(|| {
-            format!("`fleet:{named}`: expected 1 to {NODES_MAX} nodes and a seed, like `fleet:100:1`")
+            format!("`{kind}:{named}`: expected 1 to {NODES_MAX} nodes and a seed, like `{kind}:100:1`")
         })?;
-        let text = random::fleet_document(seed, nodes);
+        let text = match kind {
+            FLEET => random::fleet_document(seed, nodes),
+            _ => random::unequal_fleet_document(seed, nodes),
+        };
         let workload = parse(&text, path)?;
         return Ok(WorkloadFile { text, workload });
     }

@@ -33,7 +33,7 @@ pub struct PickArgs {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["node", "nodes_file"])]
     service: Option<String>,
     /// A node, with the addresses of its REST and gRPC interfaces. Once for each node.
-    #[arg(long, value_name = "NAME=HTTP_ADDRESS,GRPC_ADDRESS")]
+    #[arg(long, value_name = "NAME=HTTP_ADDRESS,GRPC_ADDRESS[,DEVICE_TYPE]")]
     node: Vec<Endpoint>,
     /// TOML file with the nodes: `nodes = [{ name = "a", http = "10.0.0.1:8000", grpc = "10.0.0.1:8001" }]`.
     #[arg(long, value_name = "FILE")]
@@ -178,7 +178,8 @@ pub fn from_service(
     tokio::spawn(async move {
         let each = |nodes: Vec<members::Member>, rates: Vec<members::Rate>| {
             let node = |node: members::Member| {
-                Arc::new(Endpoint { name: node.name, http: node.http, grpc: node.grpc })
+                let members::Member { name, http, grpc, device_type } = node;
+                Arc::new(Endpoint { name, http, grpc, device_type })
             };
             let rate =
                 |rate: members::Rate| PlannedRate { node: rate.node, model: rate.model, rate: rate.rate };

@@ -267,7 +267,9 @@ fn planned(
         let models = placed.plans.get(node).into_iter().flat_map(|plan| &plan.models);
         models.filter_map(|planned| others.get(planned.model.as_str()).copied()).collect()
     };
-    let nodes: Vec<FleetNode> = sites.iter().map(|site| fleet_node(site, &held(&site.state.name))).collect();
+    let cost = |site: &Site<'_>| pools.get(site.group).map_or(1.0, |pool| pool.device_cost);
+    let nodes: Vec<FleetNode> =
+        sites.iter().map(|site| fleet_node(site, cost(site), &held(&site.state.name))).collect();
     let mut rules =
         Rules { spread: if site::spreads(pools) { Spread::All } else { Spread::Few }, ..Rules::default() };
     let knows_memory = sites.iter().any(|site| site.memory_bytes.is_some());
@@ -305,7 +307,7 @@ fn planned(
 }
 
 /// A node with the space that models leave which are placed already.
-fn fleet_node(site: &Site<'_>, held: &[&Wanted]) -> FleetNode {
+fn fleet_node(site: &Site<'_>, device_cost: f64, held: &[&Wanted]) -> FleetNode {
     let lanes = site.lanes.max(1);
     let taken: u64 = held.iter().map(|model| model.bytes).sum();
     let free = site.memory_bytes.unwrap_or(u64::MAX / 2).saturating_sub(taken);
@@ -316,7 +318,7 @@ fn fleet_node(site: &Site<'_>, held: &[&Wanted]) -> FleetNode {
         // All models of a node share its memory.
         memory_bytes: if number == 0 { free } else { 0 },
         fault_domain: String::new(),
-        cost: 1.0,
+        cost: device_cost * site.devices as f64 / lanes as f64,
     };
     FleetNode {
         name: site.state.name.clone(),

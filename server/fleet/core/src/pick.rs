@@ -27,8 +27,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use router_core::{
-    Arrival, BatchId, BatchReport, Class, Effect as RouterEffect, Effects, Event, LaneId, ModelId, Nanos,
-    Outcome, Reason, RequestId, Router, RouterConfig, ShapeKey, Tenant,
+    Arrival, BatchId, BatchReport, Class, Effect as RouterEffect, Effects, Event, LaneClass, LaneId, ModelId,
+    Nanos, Outcome, Reason, RequestId, Router, RouterConfig, ShapeKey, Tenant,
 };
 
 use self::asks::Asks;
@@ -46,6 +46,9 @@ pub use self::settings::{Settings, SettingsError};
 
 /// Nodes of a pick at most: the first, and those to try after it.
 pub const CHOICES: usize = 3;
+
+/// Device types that a picker tells apart at most.
+pub const DEVICE_TYPES_MAX: usize = 64;
 
 /// Nodes that a picker knows at most.
 pub const NODES_MAX: usize = 16_384;
@@ -194,9 +197,11 @@ pub enum NotPicked {
     Router(Reason),
 }
 
-/// More nodes, models or lanes than a picker may know.
+/// More than a picker may know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a picker knows at most {NODES_MAX} nodes, {MODELS_MAX} models and {LANES_MAX} lanes")]
+#[error(
+    "a picker knows at most {NODES_MAX} nodes, {DEVICE_TYPES_MAX} device types, {MODELS_MAX} models and {LANES_MAX} lanes"
+)]
 pub struct TooMany;
 
 /// Chooses nodes for requests.
@@ -207,6 +212,8 @@ pub struct Picker {
     router_effects: Effects,
     nodes: Vec<Node>,
     node_numbers: BTreeMap<String, u32>,
+    /// By name; the empty one is that of nodes whose type is not known.
+    device_types: BTreeMap<String, LaneClass>,
     models: Vec<Model>,
     model_names: Vec<String>,
     model_numbers: BTreeMap<String, u32>,
@@ -225,11 +232,19 @@ pub struct Picker {
 #[derive(Debug, Default)]
 struct Model {
     weights: Weights,
-    /// `None` before a node said how long batches take: the router does not know the model.
-    times: Option<BatchTimes>,
+    /// By device type. Empty before a node said how long batches take: the router does not know the model.
+    times: BTreeMap<LaneClass, BatchTimes>,
     lanes: BTreeSet<LaneId>,
     /// The other picker that owns its lanes.
     owner: Option<u32>,
+}
+
+impl Model {
+    /// Time of a batch on lanes of a device type, or on those of another one if it is not known there.
+    fn time(&self, device_type: LaneClass, rows: u32) -> Duration {
+        let times = self.times.get(&device_type).or_else(|| self.times.values().next());
+        times.map_or(Duration::ZERO, |times| times.of(rows))
+    }
 }
 
 fn nanos(time: Duration) -> Nanos {
@@ -261,6 +276,7 @@ impl Picker {
             router_effects: Effects::default(),
             nodes: Vec::new(),
             node_numbers: BTreeMap::new(),
+            device_types: BTreeMap::from([(String::new(), LaneClass::default())]),
             models: Vec::new(),
             model_names: Vec::new(),
             model_numbers: BTreeMap::new(),
@@ -475,7 +491,8 @@ impl Picker {
         requests: &[RequestId],
     ) {
         let known = self.models.get(model.0 as usize);
-        let time = known.and_then(|model| model.times).map_or(Duration::ZERO, |times| times.of(rows));
+        let device_type = self.flight.lanes.get(&lane).map(|lane| lane.device_type).unwrap_or_default();
+        let time = known.map_or(Duration::ZERO, |model| model.time(device_type, rows));
         let lanes = known.map(|model| &model.lanes);
         let times = (time, self.travel());
         let Some((first, keys)) = self.flight.send(now, (lane, batch), (model.0, requests), times) else {

@@ -7,6 +7,7 @@
 mod domains;
 mod gpulets;
 mod inputs;
+mod pool_members;
 mod pool_nodes;
 mod pool_spares;
 mod pools;

@@ -7,7 +7,7 @@ pub mod inputs;
 pub mod status;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::inputs::{Inputs, Planner, Plans, node_state};
+use self::inputs::{Inputs, NodeState, Planner, Plans, node_state};
 use self::writer::{Wanted, Writer};
 use crate::election::Term;
 use crate::resources::model::Model;
@@ -186,10 +186,13 @@ fn wanted(inputs: &Inputs, plans: &Plans, term: &Term) -> Wanted {
     let now = Timestamp::now();
     let memory: BTreeMap<String, i64> =
         inputs.models.iter().filter_map(|model| Some((model.name_any(), model.spec.memory_bytes?))).collect();
-    let known: BTreeSet<&str> = inputs.nodes.iter().map(|node| node.name.as_str()).collect();
+    let known: BTreeMap<&str, &NodeState> =
+        inputs.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
     let mut wanted = Wanted::default();
-    for (node, plan) in plans.nodes.iter().filter(|(node, _)| known.contains(node.as_str())) {
+    for (node, plan) in &plans.nodes {
+        let Some(state) = known.get(node.as_str()) else { continue };
         let mut spec = NodePlanSpec::from_core(plan, &memory);
+        spec.device_type = state.device_type().unwrap_or_default().to_owned();
         spec.epoch = i64::try_from(term.epoch()).unwrap_or(i64::MAX);
         wanted.plans.insert(node.clone(), spec);
     }

@@ -28,6 +28,8 @@ pub struct Member {
     pub http: String,
     /// Its gRPC interface.
     pub grpc: String,
+    /// Its device type, as its plan says. Empty: not known.
+    pub device_type: String,
 }
 
 /// A picker and its gRPC address as `HOST:PORT`.
@@ -69,7 +71,8 @@ pub async fn follow(
             () = stop.cancelled() => return,
             () = changed.notified() => {}
         }
-        let current = (members(&of_service(&slices.state(), service)), rates(&plans.state()));
+        let plans = plans.state();
+        let current = (members(&of_service(&slices.state(), service), &device_types(&plans)), rates(&plans));
         if current != last {
             last = current.clone();
             each(current.0, current.1);
@@ -154,8 +157,14 @@ struct Found {
     pod: Option<String>,
 }
 
+/// The device types of nodes.
+fn device_types(plans: &[Arc<NodePlan>]) -> BTreeMap<String, String> {
+    let of = |plan: &Arc<NodePlan>| Some((plan.metadata.name.clone()?, plan.spec.device_type.clone()));
+    plans.iter().filter_map(of).collect()
+}
+
 /// The serving endpoints of the slices, each once.
-fn members(slices: &[Arc<EndpointSlice>]) -> Vec<Member> {
+fn members(slices: &[Arc<EndpointSlice>], device_types: &BTreeMap<String, String>) -> Vec<Member> {
     let mut found: BTreeMap<(String, [i32; 2]), Found> = BTreeMap::new();
     for slice in slices {
         let ports = PORTS.map(|name| port(slice, name));
@@ -180,7 +189,8 @@ fn members(slices: &[Arc<EndpointSlice>]) -> Vec<Member> {
         let alone = node.filter(|node| counts.get(node) == Some(&1));
         let name = alone.or(pod).unwrap_or_else(|| address.clone());
         let host = host_of(&address);
-        Member { name, http: format!("{host}:{http}"), grpc: format!("{host}:{grpc}") }
+        let device_type = device_types.get(&name).cloned().unwrap_or_default();
+        Member { name, http: format!("{host}:{http}"), grpc: format!("{host}:{grpc}"), device_type }
     };
     let members = found.into_iter().map(member);
     members.filter(|member| names.insert(member.name.clone())).collect()
@@ -242,7 +252,9 @@ mod tests {
                 r#"{"metadata": {"name": "s-2"}, "addressType": "IPv6", "endpoints": [{"addresses": ["fd00::1"]}]}"#,
             ),
         ];
-        let members = members(&slices);
+        let members = members(&slices, &BTreeMap::from([("c".to_owned(), "l4".to_owned())]));
+        let types: Vec<&str> = members.iter().map(|member| member.device_type.as_str()).collect();
+        assert_eq!(types, ["", "l4", "", "", ""]);
         let found: Vec<(&str, &str, &str)> = members
             .iter()
             .map(|member| (member.name.as_str(), member.http.as_str(), member.grpc.as_str()))

@@ -334,7 +334,7 @@ impl Actor {
 
     fn node(&mut self, now: Duration, event: NodeEvent) {
         match event {
-            NodeEvent::Added(endpoint) => match self.chooser.added(Arc::clone(&endpoint)) {
+            NodeEvent::Added(endpoint) => match self.chooser.added(now, Arc::clone(&endpoint)) {
                 Some(number) => {
                     self.numbers.insert(endpoint.name.clone(), number);
                 }
@@ -342,7 +342,7 @@ impl Actor {
                     self.measures.dropped();
                     tracing::warn!(
                         node = endpoint.name,
-                        "a picker cannot know more nodes; this one gets no requests"
+                        "a picker cannot know more nodes or device types; this one gets no requests"
                     );
                 }
             },

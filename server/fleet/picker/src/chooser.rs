@@ -203,9 +203,10 @@ impl Chooser {
         })
     }
 
-    /// A node is part of the fleet, with these addresses. `None`: too many nodes.
-    pub fn added(&mut self, endpoint: Arc<Endpoint>) -> Option<NodeNumber> {
+    /// A node is part of the fleet, with these addresses. `None`: too many nodes or device types.
+    pub fn added(&mut self, now: Duration, endpoint: Arc<Endpoint>) -> Option<NodeNumber> {
         let number = self.picker.node(&endpoint.name).ok()?;
+        self.picker.device_type(now, number, &endpoint.device_type).ok()?;
         let at = number.0 as usize;
         while self.nodes.len() <= at {
             self.nodes.push(Known { endpoint: None, link: Link::Unheard });

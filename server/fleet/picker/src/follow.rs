@@ -64,7 +64,7 @@ pub async fn run(
         followed.retain(|name, (endpoint, _)| {
             let stays = wanted.get(name.as_str()).is_some_and(|wanted| *wanted == endpoint);
             if !stays {
-                tracing::info!(node = name, "the node was removed, or its addresses changed");
+                tracing::info!(node = name, "the node was removed, or its addresses or device type changed");
                 listener.removed(name);
             }
             stays

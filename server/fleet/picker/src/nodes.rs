@@ -9,6 +9,8 @@ use units::parse_toml;
 
 /// Nodes at most.
 pub const NODES_MAX: usize = fleet_core::pick::NODES_MAX;
+/// Longest name of a device type.
+const DEVICE_TYPE_BYTES_MAX: usize = 63;
 /// Longest name of a node.
 const NAME_BYTES_MAX: usize = 253;
 
@@ -22,6 +24,9 @@ pub struct Endpoint {
     pub http: String,
     /// Its gRPC interface, which also sends the signals.
     pub grpc: String,
+    /// Its device type. Nodes without one are taken as alike.
+    #[serde(default)]
+    pub device_type: String,
 }
 
 /// What the plan sends to a node.
@@ -97,8 +102,14 @@ pub fn parse_file(text: &str) -> Result<Vec<Endpoint>, NodesError> {
 
 impl Endpoint {
     fn check(&mut self) -> Result<(), NodesError> {
-        let Self { name, http, grpc } = self;
+        let Self { name, http, grpc, device_type } = self;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if device_type.len() > DEVICE_TYPE_BYTES_MAX || !device_type.bytes().all(is_plain) {
+            let problem = format!(
+                "expected at most {DEVICE_TYPE_BYTES_MAX} letters, digits, `-`, `.` and `_`, got `{device_type}`"
+            );
+            return Err(fault(format!("nodes.{name}.device_type"), problem));
+        }
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
             let problem =
                 format!("expected 1 to {NAME_BYTES_MAX} letters, digits, `-`, `.` and `_`, got `{name}`");
@@ -136,9 +147,11 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(',')?)));
-        let (name, (http, grpc)) =
-            parts.ok_or_else(|| format!("expected NAME=HTTP_ADDRESS,GRPC_ADDRESS, got `{text}`"))?;
-        let mut node = Self { name: name.to_owned(), http: http.to_owned(), grpc: grpc.to_owned() };
+        let (name, (http, rest)) = parts
+            .ok_or_else(|| format!("expected NAME=HTTP_ADDRESS,GRPC_ADDRESS[,DEVICE_TYPE], got `{text}`"))?;
+        let (grpc, device_type) = rest.split_once(',').unwrap_or((rest, ""));
+        let [name, http, grpc, device_type] = [name, http, grpc, device_type].map(str::to_owned);
+        let mut node = Self { name, http, grpc, device_type };
         node.check().map_err(|error| error.to_string())?;
         Ok(node)
     }
@@ -155,9 +168,14 @@ mod tests {
             (node.name.as_str(), node.http.as_str(), node.grpc.as_str()),
             ("a", "10.0.0.1:8000", "[::1]:8001")
         );
+        assert_eq!("a=h:1,h:2,l4".parse::<Endpoint>().unwrap().device_type, "l4");
         for (text, problem) in [
-            ("a", "expected NAME=HTTP_ADDRESS,GRPC_ADDRESS, got `a`"),
-            ("a=h:1", "expected NAME=HTTP_ADDRESS,GRPC_ADDRESS, got `a=h:1`"),
+            ("a", "expected NAME=HTTP_ADDRESS,GRPC_ADDRESS[,DEVICE_TYPE], got `a`"),
+            ("a=h:1", "expected NAME=HTTP_ADDRESS,GRPC_ADDRESS[,DEVICE_TYPE], got `a=h:1`"),
+            (
+                "a=h:1,h:2,l 4",
+                "nodes.a.device_type: expected at most 63 letters, digits, `-`, `.` and `_`, got `l 4`",
+            ),
             ("a=h:1,h:0", "nodes.a.grpc: expected HOST:PORT without TLS, got `h:0`"),
             ("a=https://h:1,h:2", "nodes.a.http: expected HOST:PORT without TLS, got `https://h:1`"),
             ("a b=h:1,h:2", "nodes.name: expected 1 to 253 letters, digits, `-`, `.` and `_`, got `a b`"),

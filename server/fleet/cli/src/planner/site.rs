@@ -14,8 +14,6 @@ use units::TimeSpan;
 pub(super) const MODELS_MAX: usize = 4_096;
 /// Failure domain of a node.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
-/// Device type of a node.
-const TYPE_LABEL: &str = "tessera.dev/device-type";
 /// Device type of nodes without the label.
 const ANY_TYPE: &str = "any";
 
@@ -59,7 +57,7 @@ pub(super) fn sites<'a>(
         sites.push(Site {
             state,
             zone: label(ZONE_LABEL).unwrap_or_default(),
-            device_type: label(TYPE_LABEL).unwrap_or_else(|| ANY_TYPE.to_owned()),
+            device_type: state.device_type().unwrap_or(ANY_TYPE).to_owned(),
             group,
             devices,
             lanes: lanes.get(&state.name).copied().unwrap_or(devices),

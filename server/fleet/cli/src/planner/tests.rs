@@ -211,6 +211,54 @@ fn a_pool_uses_no_more_devices_than_its_replicas() {
 }
 
 #[test]
+fn the_cheaper_pool_serves_and_nodes_of_a_type_have_the_times_of_that_type() {
+    let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let pool = |name: &str, device_cost: f64| {
+        let node_selector = BTreeMap::from([label("pool", name)]);
+        Arc::new(ServingPool::new(
+            name,
+            ServingPoolSpec { node_selector, device_cost, ..ServingPoolSpec::standard() },
+        ))
+    };
+    let served = |costs: [f64; 2]| {
+        let mut world = World::new(vec![model("m", |spec| spec.rate = Some(300.0))], 8);
+        for (number, node) in world.inputs.nodes.iter_mut().enumerate() {
+            let name = if number < 4 { "fast" } else { "slow" };
+            node.labels = [label("pool", name), label("tessera.dev/device-type", name)].into();
+        }
+        world.inputs.pools = vec![pool("fast", costs[0]), pool("slow", costs[1])];
+        let observed = world.planner.observed.clone();
+        observed.follow_nodes();
+        for number in 0..8_u64 {
+            let name = format!("n{number}");
+            let node =
+                Endpoint { name, http: String::new(), grpc: String::new(), device_type: String::new() };
+            // Batches of 8 take twice as long as those of 1.
+            let single_us = if number < 4 { 4_000 } else { 16_000 };
+            let mut signals = fleet_picker::follow::Signals { complete: true, ..Default::default() };
+            let mut one = fleet_picker::follow::ModelSignals {
+                model: "m".to_owned(),
+                ready: true,
+                lanes: 1,
+                ..Default::default()
+            };
+            (one.single_us, one.row_us, one.max_batch) = (single_us, single_us / 4, 8);
+            signals.models.push(one);
+            observed.heard(&Arc::new(node), signals);
+        }
+        let plans = world.settle();
+        assert_eq!(plans.problem, None);
+        let serves = |number: usize| {
+            let plan = plans.nodes[&format!("n{number}")].model("m").cloned();
+            plan.is_some_and(|own| own.role == Role::Serving)
+        };
+        [(0..4).filter(|number| serves(*number)).count(), (4..8).filter(|number| serves(*number)).count()]
+    };
+    assert_eq!(served([10.0, 1.0]), [0, 3]);
+    assert_eq!(served([1.0, 1.0]), [1, 0]);
+}
+
+#[test]
 fn rates_and_batch_times_come_from_servers_and_refused_requests_from_pickers() {
     let mut world = World::new(vec![model("m", |spec| spec.min_replicas = 0)], 6);
     assert_eq!(copies(&world.settle(), "m"), 0, "no client asks for it");
@@ -221,7 +269,8 @@ fn rates_and_batch_times_come_from_servers_and_refused_requests_from_pickers() {
     assert_eq!(serving(&asked, "m"), 1, "a copy, until batches are measured: {asked:?}");
     for number in 0..6 {
         let name = format!("n{number}");
-        let node = Arc::new(Endpoint { name, http: String::new(), grpc: String::new() });
+        let node =
+            Arc::new(Endpoint { name, http: String::new(), grpc: String::new(), device_type: String::new() });
         let mut signals = fleet_picker::follow::Signals { complete: true, ..Default::default() };
         let mut one = fleet_picker::follow::ModelSignals {
             model: "m".to_owned(),

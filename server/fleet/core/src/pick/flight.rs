@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use router_core::{BatchId, LaneId, RequestId};
+use router_core::{BatchId, LaneClass, LaneId, RequestId};
 
 use super::NodeNumber;
 use super::paces::Paces;
@@ -13,6 +13,7 @@ use super::paces::Paces;
 #[derive(Clone, Debug)]
 pub(super) struct Lane {
     pub node: NodeNumber,
+    pub device_type: LaneClass,
     /// When what it was sent is expected to have ended, as the picker gets to know it.
     pub ends: Duration,
     /// Batches that are not answered, in the order in which they were sent.
@@ -22,8 +23,8 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(node: NodeNumber) -> Self {
-        Self { node, ends: Duration::ZERO, batches: Vec::new(), ended: Duration::ZERO }
+    pub(super) fn new(node: NodeNumber, device_type: LaneClass) -> Self {
+        Self { node, device_type, ends: Duration::ZERO, batches: Vec::new(), ended: Duration::ZERO }
     }
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use invariant::expected;
 use router_core::batch::Policy;
 use router_core::{
-    Event, LaneClass, LaneId, LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec, ProfilePoint,
-    Switch,
+    Event, LaneClass, LaneClassTimes, LaneId, LaneSpec, LaneUp, ModelId, ModelLanes, ModelMove, ModelSpec,
+    ProfilePoint, Switch,
 };
 
 use super::flight::Lane;
 use super::nodes::{Division, divide};
-use super::{LANES_MAX, NodeNumber, Picker, QUEUE_MAX, ROW_BYTES, TooMany, Update, nanos};
+use super::{DEVICE_TYPES_MAX, LANES_MAX, NodeNumber, Picker, QUEUE_MAX, ROW_BYTES, TooMany, Update, nanos};
 use crate::batch_times::BatchTimes;
 use crate::view::ModelView;
 
@@ -75,39 +75,93 @@ impl Picker {
         self.is_changed |= state.models.insert(model, view.pool) != Some(view.pool);
         let known = state.pools.get(&view.pool).map_or(0, Vec::len);
         if known != view.lanes as usize {
-            let fresh = view.lanes.saturating_sub(u32::try_from(self.free_lanes.len()).unwrap_or(u32::MAX));
-            let to = self.next_lane.checked_add(fresh).filter(|to| *to <= LANES_MAX).ok_or(TooMany)?;
-            let kept = self.free_lanes.len().saturating_sub(view.lanes as usize);
-            let mut new = self.free_lanes.split_off(kept);
-            new.extend((self.next_lane..to).map(LaneId));
-            self.next_lane = to;
-            let old = state.pools.insert(view.pool, new.clone()).unwrap_or_default();
-            self.is_changed = true;
-            self.lanes_removed(now, &old);
-            self.flight.lanes.extend(new.iter().map(|lane| (*lane, Lane::new(node))));
-            let up = |lane: &LaneId| LaneUp {
-                spec: LaneSpec::new(*lane, LaneClass::default()),
-                after: Vec::new(),
-            };
-            let switch = Switch { up: new.iter().map(up).collect(), drain: Vec::new(), models: Vec::new() };
-            self.feed(now, Event::Switch(&switch));
+            self.lanes_seen(now, node, (view.pool, view.lanes))?;
         }
         self.times_seen(now, node, model, view);
         Ok(())
     }
 
-    /// The router gets to know a model with the times of the first node that has measured it. It learns from there.
+    /// A pool of lanes of a node has another size.
+    fn lanes_seen(
+        &mut self,
+        now: Duration,
+        node: NodeNumber,
+        (pool, lanes): (u32, u32),
+    ) -> Result<(), TooMany> {
+        let fresh = lanes.saturating_sub(u32::try_from(self.free_lanes.len()).unwrap_or(u32::MAX));
+        let to = self.next_lane.checked_add(fresh).filter(|to| *to <= LANES_MAX).ok_or(TooMany)?;
+        let Some(state) = expected!(self.nodes.get_mut(node.0 as usize), "pick.unknown_node") else {
+            return Ok(());
+        };
+        let kept = self.free_lanes.len().saturating_sub(lanes as usize);
+        let mut new = self.free_lanes.split_off(kept);
+        new.extend((self.next_lane..to).map(LaneId));
+        self.next_lane = to;
+        let device_type = state.device_type;
+        let old = state.pools.insert(pool, new.clone()).unwrap_or_default();
+        self.is_changed = true;
+        self.lanes_removed(now, &old);
+        self.flight.lanes.extend(new.iter().map(|lane| (*lane, Lane::new(node, device_type))));
+        let up = |lane: &LaneId| LaneUp { spec: LaneSpec::new(*lane, device_type), after: Vec::new() };
+        let switch = Switch { up: new.iter().map(up).collect(), drain: Vec::new(), models: Vec::new() };
+        self.feed(now, Event::Switch(&switch));
+        Ok(())
+    }
+
+    /// Takes the device type of a node. Batches of a model are planned with its times on each type. Nodes whose type was never said
+    /// are taken as alike.
+    ///
+    /// # Errors
+    /// If there are too many types. The node keeps the one that it had.
+    pub fn device_type(&mut self, now: Duration, node: NodeNumber, name: &str) -> Result<(), TooMany> {
+        let device_type = match self.device_types.get(name) {
+            Some(known) => *known,
+            None => {
+                let number = self.device_types.len();
+                let number =
+                    u32::try_from(number).ok().filter(|_| number < DEVICE_TYPES_MAX).ok_or(TooMany)?;
+                self.device_types.insert(name.to_owned(), LaneClass(number));
+                LaneClass(number)
+            }
+        };
+        let Some(state) = expected!(self.nodes.get_mut(node.0 as usize), "pick.unknown_node") else {
+            return Ok(());
+        };
+        if std::mem::replace(&mut state.device_type, device_type) == device_type {
+            return Ok(());
+        }
+        let pools: Vec<(u32, u32)> = state
+            .pools
+            .iter()
+            .map(|(pool, lanes)| (*pool, u32::try_from(lanes.len()).unwrap_or(0)))
+            .collect();
+        let outcome = pools.into_iter().try_for_each(|pool| self.lanes_seen(now, node, pool));
+        self.redivide(now);
+        outcome
+    }
+
+    /// The router gets to know a model with the times of the first node that has measured it, and those on another device type with the
+    /// times of the first node of that type. It learns from there.
     fn times_seen(&mut self, now: Duration, node: NodeNumber, model: u32, view: &ModelView) {
+        let device_type = self.nodes.get(node.0 as usize).map(|node| node.device_type).unwrap_or_default();
         let Some(entry) = expected!(self.models.get_mut(model as usize), "pick.unknown_model") else {
             return;
         };
         entry.weights.seen(node, true);
-        if entry.times.is_some() {
+        if entry.times.contains_key(&device_type) {
             return;
         }
         let Some(times) = BatchTimes::measured(view) else { return };
-        entry.times = Some(times);
+        let is_first = entry.times.is_empty();
+        entry.times.insert(device_type, times);
         let point = |(rows, time)| ProfilePoint { rows, row_bytes: ROW_BYTES, time: nanos(time) };
+        let profile: Vec<ProfilePoint> = times.sizes().map(point).collect();
+        if !is_first {
+            let lanes = ModelLanes::Only(entry.lanes.iter().copied().collect());
+            let times = vec![LaneClassTimes { lane_class: device_type, profile }];
+            let moves = vec![ModelMove { model: ModelId(model), lanes, times }];
+            return self.feed(now, Event::Switch(&Switch { models: moves, ..Switch::default() }));
+        }
         let spec = ModelSpec {
             model: ModelId(model),
             max_batch: times.max_batch,
@@ -116,8 +170,8 @@ impl Picker {
             rate_limit: Default::default(),
             policy: Policy::default(),
             lanes: ModelLanes::Only(Vec::new()),
-            profile: times.sizes().map(point).collect(),
-            measured_on: LaneClass::default(),
+            profile,
+            measured_on: device_type,
             preemptible: false,
         };
         self.is_changed = true;
@@ -171,7 +225,7 @@ impl Picker {
         for (number, model) in (0..).zip(&mut self.models) {
             let Division { owner, lanes } = wanted.remove(&number).unwrap_or_default();
             model.owner = owner.filter(|owner| *owner != self.settings.number);
-            if model.times.is_some() && model.lanes != lanes {
+            if !model.times.is_empty() && model.lanes != lanes {
                 let to = ModelLanes::Only(lanes.iter().copied().collect());
                 moves.push(ModelMove { model: ModelId(number), lanes: to, times: Vec::new() });
                 model.lanes = lanes;

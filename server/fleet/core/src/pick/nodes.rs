@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use invariant::expected;
-use router_core::LaneId;
+use router_core::{LaneClass, LaneId};
 
 use super::Settings;
 use super::peers::Peers;
@@ -13,6 +13,7 @@ use super::peers::Peers;
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub name: String,
+    pub device_type: LaneClass,
     /// When it last said something. `None`: never, or the connection broke.
     pub heard: Option<Duration>,
     pub was_lost: bool,
@@ -29,6 +30,7 @@ impl Node {
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
+            device_type: LaneClass::default(),
             heard: None,
             was_lost: false,
             draining: false,

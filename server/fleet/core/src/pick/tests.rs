@@ -112,6 +112,34 @@ fn a_deadline_that_cannot_be_met_is_refused_with_the_reason() {
 }
 
 #[test]
+fn batches_are_planned_with_the_times_of_each_device_type() {
+    let mut picker = Picker::new(Settings::default()).unwrap();
+    // Slow nodes take 40 ms for a row. Their type is known before the signals, or after them.
+    let slow = ModelView { single_time: ms(40), row_time: Duration::from_micros(8_500), ..view() };
+    let slow = Update { models: vec![("m".to_owned(), slow)], ..update(&[]) };
+    let nodes = ["fast", "slow", "slow-late"].map(|name| picker.node(name).unwrap());
+    picker.device_type(ms(0), nodes[1], "slow").unwrap();
+    picker.seen(ms(0), nodes[1], &slow).unwrap();
+    picker.seen(ms(0), nodes[0], &update(&["m"])).unwrap();
+    picker.seen(ms(0), nodes[2], &slow).unwrap();
+    picker.device_type(ms(0), nodes[2], "slow").unwrap();
+    for (key, deadline) in [(1, 30), (2, 90), (3, 90)] {
+        picker.arrive(ms(0), &request(key, Some(ms(deadline)))).unwrap();
+    }
+    let places: Vec<(u64, u32)> = sent(&mut picker).into_iter().map(|(key, node, _)| (key, node)).collect();
+    assert_eq!(places, [(1, 0), (2, 1), (3, 2)], "only the fast node is fast enough for the first request");
+    // All lanes are busy. The fast one is free first.
+    picker.arrive(ms(1), &request(4, Some(ms(35)))).unwrap();
+    let wake = picker.next_wake().unwrap();
+    assert_eq!(wake, ms(10));
+    picker.tick(wake);
+    assert_eq!(sent(&mut picker).into_iter().map(|(key, node, _)| (key, node)).collect::<Vec<_>>(), [(4, 0)]);
+    let types =
+        (2..=DEVICE_TYPES_MAX).map(|number| picker.device_type(ms(2), nodes[0], &format!("type-{number}")));
+    assert_eq!(types.filter(|known| known.is_err()).count(), 1, "types are bounded");
+}
+
+#[test]
 fn without_views_the_rates_of_the_plan_decide_at_once() {
     let mut picker = Picker::new(Settings::default()).unwrap();
     for (name, rate) in [("a", 10.0), ("b", 30.0)] {

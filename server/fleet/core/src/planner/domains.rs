@@ -105,7 +105,7 @@ fn divided(
 
 /// Nodes of each domain, or the number of a domain that finds none.
 fn dealt(inputs: &Inputs<'_>, domains: &[Domain]) -> Result<Vec<BTreeSet<String>>, usize> {
-    let needs: Vec<f64> = domains.iter().map(|domain| lanes(inputs, &domain.models)).collect();
+    let needs: Vec<f64> = domains.iter().map(|domain| lanes(inputs, domain)).collect();
     let mut free: Vec<&FleetNode> = inputs.accepting().filter(|node| !node.devices.is_empty()).collect();
     let mut dealt = Vec::new();
     let mut open: f64 = needs.iter().sum();
@@ -147,9 +147,11 @@ fn held(inputs: &Inputs<'_>, domain: &Domain, node: &FleetNode) -> usize {
     domain.models.iter().filter(|model| plan.model(&model.name).is_some()).count()
 }
 
-/// Lanes that models need, about.
-fn lanes(inputs: &Inputs<'_>, models: &[Workload]) -> f64 {
-    let busy = Inputs { models, ..inputs.clone() }.devices_least();
+/// Lanes of its nodes that a domain needs, about.
+fn lanes(inputs: &Inputs<'_>, domain: &Domain) -> f64 {
+    let nodes: Vec<FleetNode> =
+        inputs.accepting().filter(|node| domain.allowed.contains(&node.name)).cloned().collect();
+    let busy = Inputs { models: &domain.models, nodes: &nodes, ..inputs.clone() }.devices_least();
     busy + busy.sqrt()
 }
 

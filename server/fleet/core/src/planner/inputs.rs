@@ -126,8 +126,10 @@ impl<'a> Inputs<'a> {
     /// Devices for the least device time that serves the rates: every model in the batch and share with the least device time a
     /// row, of those of which two fit into its objective.
     pub(super) fn devices_least(&self) -> f64 {
+        let devices = self.accepting().flat_map(|node| &node.devices);
+        let types: BTreeSet<&str> = devices.map(|device| device.device_type.name.as_str()).collect();
         let mut profiles: BTreeMap<&str, Vec<&Profile>> = BTreeMap::new();
-        for profile in self.profiles {
+        for profile in self.profiles.iter().filter(|profile| types.contains(profile.device())) {
             profiles.entry(profile.model()).or_default().push(profile);
         }
         let of = |workload: &Workload| {

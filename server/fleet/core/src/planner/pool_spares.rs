@@ -10,9 +10,18 @@ const NEAR: usize = 3;
 /// Spares of a model. One takes over only after all nodes that serve the model are lost, and each has to be loaded.
 const SPARES_MAX: usize = 4;
 
+/// A node, the members on its device type, what serves there and what it has in force.
+pub(super) struct Held<'a> {
+    pub node: usize,
+    pub members: &'a [Member],
+    pub serving: Vec<usize>,
+    pub in_force: BTreeSet<usize>,
+}
+
 /// A node with what it holds.
-struct Holder {
+struct Holder<'a> {
     node: usize,
+    members: &'a [Member],
     /// What it has in force.
     in_force: BTreeSet<usize>,
     models: BTreeSet<usize>,
@@ -25,10 +34,11 @@ struct Holder {
     is_full: bool,
 }
 
-impl Holder {
-    fn new(node: usize, in_force: BTreeSet<usize>) -> Self {
+impl<'a> Holder<'a> {
+    fn new((node, members): (usize, &'a [Member]), in_force: BTreeSet<usize>) -> Self {
         Self {
             node,
+            members,
             in_force,
             models: BTreeSet::new(),
             together: Together::default(),
@@ -83,20 +93,20 @@ impl Holder {
 }
 
 /// Spares as pairs of node and member. Each node gets, one at a time, the model that suits all it holds and has the most load for each of
-/// its copies, and those first that it has in force. A spare takes over when no node is left that serves its model. `held` has the members
-/// that serve on each node and those that it has in force, and `copies_max` the copies of a member at most.
+/// its copies, and those first that it has in force. A spare takes over when no node is left that serves its model. `copies_max`: the copies
+/// of a member at most. `members` are on the mean lane.
 pub(super) fn spares(
     members: &[Member],
-    held: Vec<(usize, Vec<usize>, BTreeSet<usize>)>,
+    held: Vec<Held<'_>>,
     capacity: Capacity,
     copies_max: impl Fn(&Member) -> usize,
     excludes: impl Fn(usize, usize) -> bool,
 ) -> Vec<(usize, usize)> {
     let mut copies = vec![0_usize; members.len()];
     let mut holders = Vec::with_capacity(held.len());
-    for (node, models, in_force) in held {
-        let mut holder = Holder::new(node, in_force);
-        for number in models {
+    for Held { node, members, serving, in_force } in held {
+        let mut holder = Holder::new((node, members), in_force);
+        for number in serving {
             if let Some((member, count)) = members.get(number).zip(copies.get_mut(number)) {
                 holder.add(number, member);
                 *count += 1;
@@ -120,7 +130,7 @@ pub(super) fn spares(
             let before = spares.len();
             for holder in holders.iter_mut().filter(|holder| !holder.is_full) {
                 let suits = |number: usize| {
-                    let (member, count) = members.get(number).zip(copies.get(number))?;
+                    let (member, count) = holder.members.get(number).zip(copies.get(number))?;
                     let takes =
                         count < most.get(number)? && holder.takes(number, member, capacity, &excludes);
                     takes.then(|| (number, member, load(member) / *count.max(&1) as f64))
@@ -164,13 +174,15 @@ mod tests {
             bytes,
             nodes_min,
             has_rules: model == 3,
+            types: 1,
         }
     }
 
     /// Nodes 0 to 9 serve model 0, the others model 1.
     fn planned(members: &[Member], capacity: Capacity) -> Vec<(usize, usize)> {
         let in_force = |node: usize| if node == 7 { BTreeSet::from([2]) } else { BTreeSet::new() };
-        let held = (0..20).map(|node| (node, vec![node / 10], in_force(node))).collect();
+        let held = |node: usize| Held { node, members, serving: vec![node / 10], in_force: in_force(node) };
+        let held = (0..20).map(held).collect();
         let excludes = |left: usize, right: usize| left.max(right) == 3 && left.min(right) == 0;
         spares(members, held, capacity, |_| usize::MAX, excludes)
     }

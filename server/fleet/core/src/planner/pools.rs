@@ -19,6 +19,8 @@ pub(super) struct Member {
     pub nodes_min: usize,
     /// Whether it must not be with models of some tenants.
     pub has_rules: bool,
+    /// Device types, as bits, on which a batch of one row meets its objective. All, if it does on none.
+    pub types: u64,
 }
 
 impl Member {
@@ -194,6 +196,7 @@ mod tests {
             bytes: 1,
             nodes_min: 1,
             has_rules: false,
+            types: 1,
         }
     }
 

@@ -7,18 +7,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gpulet_core::problem::{ProblemError, Workload};
-use gpulet_core::profile::{Profile, Quantile};
+use gpulet_core::problem::Workload;
 
 use super::inputs::{FleetNode, Inputs};
-use super::pool_nodes::{Candidate, dealt};
-use super::pool_spares::spares;
+use super::pool_members::Members;
+use super::pool_nodes::{Candidate, KEEP, Need, dealt};
+use super::pool_spares::{Held, spares};
 use super::pools::{Capacity, Member, divided, lanes_busy, lanes_for};
 use super::{FleetPlan, NotPlanned};
 use crate::node_plan::{NodePlan, PlannedModel, Role};
-
-/// The pools in force are kept while they need at most this many times the lanes of the best ones: models that move have to be loaded.
-const KEEP: f64 = 1.1;
 
 /// Lanes that a pool counts in addition when there are more pools than nodes, doubled until there are fewer.
 const PER_POOL: f64 = 0.25;
@@ -31,23 +28,20 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
         models: nodes.iter().map(|node| node.models_max as usize).min().unwrap_or(0),
         bytes: nodes.iter().map(|node| bytes_of(node)).min().unwrap_or(0),
     };
-    let members = members(inputs)?;
+    let all = Members::new(inputs, &nodes)?;
+    let members = &all.mean;
     let pools = match (members.is_empty(), nodes.len()) {
         (true, _) => Vec::new(),
         (false, 0) => return Err(NotPlanned::Impossible("no node accepts models".to_owned())),
-        (false, count) => pools(inputs, &members, capacity, (count, lanes / count as f64))?,
+        (false, count) => pools(inputs, members, capacity, (count, lanes / count as f64))?,
     };
-    let of_pool = |pool: &[usize]| -> Vec<Member> {
-        pool.iter().filter_map(|member| members.get(*member).cloned()).collect()
+    let need = |pool: &Vec<usize>| {
+        let members = all.of(pool);
+        let least = members.iter().map(|member| member.nodes_min).max().unwrap_or(1);
+        Need { lanes: lanes_for(&members), least, worth: all.worth(pool) }
     };
-    let needs: Vec<(f64, usize)> = pools
-        .iter()
-        .map(|pool| {
-            let pool = of_pool(pool);
-            (lanes_for(&pool), pool.iter().map(|member| member.nodes_min).max().unwrap_or(1))
-        })
-        .collect();
-    let dealt = dealt(&needs, &candidates(inputs, &members, &pools, &nodes), inputs.rules.spread);
+    let needs: Vec<Need> = pools.iter().map(need).collect();
+    let dealt = dealt(&needs, &candidates(inputs, &all, &pools, &nodes), inputs.rules.spread);
     let mut plans: BTreeMap<String, NodePlan> = inputs
         .nodes
         .iter()
@@ -71,7 +65,7 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
         for member in pool {
             let most = members.get(*member).map_or(usize::MAX, copies_max);
             let chosen = if most < own.len() {
-                fewer(inputs, &members, *member, own, &nodes, &held, most)
+                fewer(inputs, members, *member, own, &nodes, &held, most)
             } else {
                 own.clone()
             };
@@ -88,14 +82,15 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
         let is_none = model.is_some_and(|model| inputs.rules.no_spares.contains(&model.name));
         if is_none { 0 } else { copies_max(member) }
     };
-    let numbers = numbers(inputs, &members);
-    let held = held.into_iter().zip(&nodes).map(|((number, models), node)| {
+    let numbers = numbers(inputs, members);
+    let held = held.into_iter().zip(nodes.iter().zip(&all.node_types));
+    let held = held.map(|((number, serving), (node, device_type))| {
         let plan = inputs.in_force.get(&node.name).into_iter().flat_map(|plan| &plan.models);
-        let in_force = plan.filter_map(|planned| numbers.get(planned.model.as_str()).copied());
-        (number, models, in_force.collect())
+        let in_force = plan.filter_map(|planned| numbers.get(planned.model.as_str()).copied()).collect();
+        Held { node: number, members: all.on(*device_type), serving, in_force }
     });
     let spares =
-        spares(&members, held.collect(), capacity, spares_max, |left, right| excludes(inputs, left, right));
+        spares(members, held.collect(), capacity, spares_max, |left, right| excludes(inputs, left, right));
     for (node, member) in spares {
         add(node, member, 0.0, Role::Spare);
     }
@@ -103,8 +98,8 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
         plan.models.sort_by(|left, right| left.model.cmp(&right.model));
     }
     let mean = lanes / nodes.len().max(1) as f64;
-    let needed: f64 = needs.iter().map(|(lanes, _)| lanes).sum();
-    let wanted: f64 = needs.iter().map(|(lanes, least)| lanes.max(*least as f64 * mean)).sum();
+    let needed: f64 = needs.iter().map(|need| need.lanes).sum();
+    let wanted: f64 = needs.iter().map(|need| need.lanes.max(need.least as f64 * mean)).sum();
     let used =
         dealt.iter().flatten().filter_map(|node| nodes.get(*node)).map(|node| node.devices.len()).sum();
     Ok(FleetPlan {
@@ -112,7 +107,7 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
         share: if needed > 0.0 { lanes / needed } else { 1.0 },
         devices_used: used,
         devices_wanted: wanted.ceil() as usize,
-        lanes_busy: pools.iter().map(|pool| lanes_busy(&of_pool(pool))).sum(),
+        lanes_busy: pools.iter().map(|pool| lanes_busy(&all.of(pool))).sum(),
         devices_least: inputs.devices_least(),
         loads: 0,
     })
@@ -151,63 +146,6 @@ fn excludes(inputs: &Inputs<'_>, left: usize, right: usize) -> bool {
 
 fn bytes_of(node: &FleetNode) -> u64 {
     node.devices.iter().map(|device| device.memory_bytes.saturating_sub(device.device_type.base_bytes)).sum()
-}
-
-/// The models in ascending order of slack.
-fn members(inputs: &Inputs<'_>) -> Result<Vec<Member>, NotPlanned> {
-    let mut profiles: BTreeMap<&str, Vec<&Profile>> = BTreeMap::new();
-    let types: BTreeSet<&str> = inputs
-        .nodes
-        .iter()
-        .flat_map(|node| &node.devices)
-        .map(|device| device.device_type.name.as_str())
-        .collect();
-    for profile in inputs.profiles.iter().filter(|profile| types.contains(profile.device())) {
-        profiles.entry(profile.model()).or_default().push(profile);
-    }
-    let mut members = Vec::with_capacity(inputs.models.len());
-    for (number, model) in inputs.models.iter().enumerate().filter(|(_, model)| model.is_needed()) {
-        let known = profiles.get(model.model.as_str()).into_iter().flatten();
-        // Of several device types the slowest: any node may get the model.
-        let slowest = known.filter_map(|profile| Some((*profile, time(profile, 1)?)));
-        let Some((profile, single_us)) = slowest.max_by(|left, right| left.1.total_cmp(&right.1)) else {
-            let problem =
-                format!("no profile of `{}` on any of the devices, run `tessera profile`", model.model);
-            let field = format!("models.{}", model.name);
-            return Err(ProblemError { field, problem }.into());
-        };
-        members.push(Member {
-            model: number,
-            slack_us: model.slo_us - single_us,
-            single_us,
-            row_us: row_times(profile, model),
-            rate: model.wanted(),
-            bytes: profile.weights_bytes().unwrap_or(0).saturating_add(profile.arena_bytes(1).unwrap_or(0)),
-            nodes_min: model.replicas_min.max(1) as usize,
-            has_rules: !model.not_with.is_empty(),
-        });
-    }
-    members
-        .sort_by(|left, right| left.slack_us.total_cmp(&right.slack_us).then(left.model.cmp(&right.model)));
-    Ok(members)
-}
-
-fn time(profile: &Profile, batch: u32) -> Option<f64> {
-    profile.latency_us(Quantile::P99, batch, profile.units_total()).ok()
-}
-
-/// Lane time of a row by the time of its batch, for batches of which two fit into the objective.
-fn row_times(profile: &Profile, model: &Workload) -> Vec<(f64, f64)> {
-    let mut times: Vec<(f64, f64)> = Vec::new();
-    for batch in 1..=model.batch_max.min(profile.batches().1) {
-        let Some(time) = time(profile, batch) else { continue };
-        let row = time / f64::from(batch);
-        let is_better = times.last().is_none_or(|(_, least)| row < *least);
-        if is_better && (batch == 1 || 2.0 * time <= model.slo_us) {
-            times.push((time, row));
-        }
-    }
-    times
 }
 
 /// The members of each pool.
@@ -280,16 +218,16 @@ fn in_force(inputs: &Inputs<'_>, members: &[Member], capacity: Capacity) -> Opti
 
 fn candidates<'a>(
     inputs: &Inputs<'_>,
-    members: &[Member],
+    members: &Members,
     pools: &[Vec<usize>],
     nodes: &[&'a FleetNode],
 ) -> Vec<Candidate<'a>> {
     let mut pool_of: BTreeMap<&str, usize> = BTreeMap::new();
     for (number, pool) in pools.iter().enumerate() {
-        let models = pool.iter().filter_map(|member| inputs.models.get(members.get(*member)?.model));
+        let models = pool.iter().filter_map(|member| inputs.models.get(members.mean.get(*member)?.model));
         pool_of.extend(models.map(|model| (model.name.as_str(), number)));
     }
-    let of = |node: &&'a FleetNode| {
+    let of = |(node, device_type): (&&'a FleetNode, &usize)| {
         let mut held: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
         for planned in inputs.in_force.get(&node.name).into_iter().flat_map(|plan| &plan.models) {
             if let Some(pool) = pool_of.get(planned.model.as_str()) {
@@ -298,7 +236,9 @@ fn candidates<'a>(
                 *serving += usize::from(planned.role == Role::Serving);
             }
         }
-        Candidate { lanes: node.devices.len() as f64, zone: &node.zone, held }
+        let cost = node.devices.iter().map(|device| device.cost).sum();
+        let (lanes, device_type) = (node.devices.len() as f64, *device_type);
+        Candidate { lanes, device_type, cost, zone: &node.zone, held }
     };
-    nodes.iter().map(of).collect()
+    nodes.iter().zip(&members.node_types).map(of).collect()
 }

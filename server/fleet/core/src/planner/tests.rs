@@ -246,6 +246,83 @@ fn no_model_has_more_copies_than_it_may() {
     assert_eq!((again.loads, &again.nodes), (0, &plan.nodes));
 }
 
+/// A fleet of two device types. Every third node is fast and costs four times as much, the others take four times as long.
+fn unequal(nodes: usize, models: usize) -> Fleet {
+    let mut fleet = Fleet::new(nodes, models);
+    let fast = Arc::new(DeviceType::undivided("fast"));
+    for node in fleet.nodes.iter_mut().step_by(3) {
+        let devices = node.devices.iter_mut();
+        devices.for_each(|device| (device.device_type, device.cost) = (Arc::clone(&fast), 4.0));
+    }
+    let faster = fleet.profiles.iter().map(|profile| {
+        let time = |rows| profile.latency_us(gpulet_core::profile::Quantile::P99, rows, 1).unwrap() / 4.0;
+        Profile::undivided(profile.model(), "fast", 1, [1, 2, 4, 8].map(|rows| (rows, time(rows)))).unwrap()
+    });
+    fleet.profiles.extend(faster.collect::<Vec<_>>());
+    fleet
+}
+
+fn is_fast(node: &str) -> bool {
+    node.trim_start_matches("node-").parse::<usize>().unwrap().is_multiple_of(3)
+}
+
+#[test]
+fn models_that_slow_devices_are_too_slow_for_are_on_fast_ones() {
+    let mut fleet = unequal(30, 30);
+    let tight: BTreeSet<String> = (0..6).map(|number| format!("m{:03}", number * 5)).collect();
+    for (model, profile) in fleet.models.iter_mut().zip(&fleet.profiles) {
+        if tight.contains(&model.name) {
+            let single = profile.latency_us(gpulet_core::profile::Quantile::P99, 1, 1).unwrap();
+            model.slo_us = single * 0.9;
+        }
+    }
+    let plan = fleet.follow();
+    check(&fleet, &plan);
+    for model in &tight {
+        assert!(serving(&plan, model).into_iter().all(is_fast), "{model}: {:?}", serving(&plan, model));
+        let spares = plan.nodes.iter().filter(|(_, node)| node.model(model).is_some());
+        assert!(spares.clone().all(|(name, _)| is_fast(name)), "{model} is a spare where it is too slow");
+    }
+    assert!(plan.nodes.values().all(|node| !node.models.is_empty()), "slow nodes serve the others");
+    let again = fleet.follow();
+    assert_eq!((again.loads, &again.nodes), (0, &plan.nodes));
+    // One fast node must do for all of them, and no node for slow ones is left.
+    fleet.nodes.truncate(1);
+    fleet.nodes[0].models_max = 64;
+    check(&fleet, &fleet.plan().unwrap());
+}
+
+#[test]
+fn few_nodes_are_the_cheapest_ones() {
+    let used = |fast_cost: f64| {
+        let mut fleet = unequal(30, 6);
+        fleet.rules.spread = Spread::Few;
+        fleet.models.iter_mut().for_each(|model| model.rate *= 8.0);
+        let devices = fleet.nodes.iter_mut().flat_map(|node| &mut node.devices);
+        devices.filter(|device| device.device_type.name == "fast").for_each(|device| device.cost = fast_cost);
+        let plan = fleet.follow();
+        check(&fleet, &plan);
+        let serves = |node: &&NodePlan| node.models.iter().any(|planned| planned.role == Role::Serving);
+        let used = plan.nodes.iter().filter(|(_, node)| serves(node)).map(|(name, _)| is_fast(name));
+        let (fast, slow): (Vec<bool>, Vec<bool>) = used.partition(|is_fast| *is_fast);
+        (fast.len(), slow.len())
+    };
+    let ((fast, no_slow), (no_fast, slow)) = (used(1.0), used(100.0));
+    assert_eq!((no_slow, no_fast), (0, 0));
+    assert!(fast > 0 && slow > fast, "{fast} fast or {slow} slow nodes");
+}
+
+#[test]
+fn lanes_of_a_node_are_of_one_device_type() {
+    let mut fleet = unequal(6, 4);
+    fleet.nodes[3].devices[0].device_type = Arc::new(DeviceType::undivided("lane"));
+    let error = fleet.plan().unwrap_err().to_string();
+    assert!(
+        error.contains("nodes.node-3: expected lanes of one device type, got `lane` and `fast`"),
+        "{error}"
+    );
+}
+
 #[test]
 fn what_does_not_fit_is_an_error_that_says_so() {
     let mut fleet = Fleet::new(2, 40);

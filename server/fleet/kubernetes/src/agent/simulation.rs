@@ -20,7 +20,7 @@ fn plan(epoch: i64, models: &[(&str, i64)]) -> NodePlanSpec {
         role: Role::Serving,
         memory_bytes: Some(*bytes),
     };
-    NodePlanSpec { epoch, models: models.iter().map(planned).collect(), gpulets: Vec::new() }
+    NodePlanSpec { epoch, models: models.iter().map(planned).collect(), ..NodePlanSpec::default() }
 }
 
 fn accepted(generation: i64, plan: NodePlanSpec) -> Accepted {

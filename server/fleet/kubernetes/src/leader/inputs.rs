@@ -96,6 +96,17 @@ impl<F: FnMut(&Inputs) -> Plans + Send + 'static> Planner for F {
     }
 }
 
+/// Device type of a node.
+const TYPE_LABEL: &str = "tessera.dev/device-type";
+
+impl NodeState {
+    /// The device type that its labels say.
+    #[must_use]
+    pub fn device_type(&self) -> Option<&str> {
+        self.labels.get(TYPE_LABEL).map(String::as_str)
+    }
+}
+
 /// Whether all labels of a selector are among these.
 #[must_use]
 pub fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {

@@ -42,6 +42,10 @@ pub struct NodePlanSpec {
     #[schemars(range(min = 0))]
     #[x_kube(validation = Rule::new("self >= oldSelf").message("epoch: expected at least the epoch in force: the writer was replaced as leader"))]
     pub epoch: i64,
+    /// Device type that the leader plans the node with, for the pickers. Absent: not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub device_type: String,
     /// The models, each once.
     #[serde(default)]
     #[schemars(length(max = 4_096))]
@@ -194,6 +198,7 @@ impl NodePlanSpec {
         };
         Self {
             epoch: i64::try_from(plan.epoch).unwrap_or(i64::MAX),
+            device_type: String::new(),
             models: plan.models.iter().map(planned).collect(),
             gpulets: plan.gpulets.iter().map(rounded_gpulet).collect(),
         }

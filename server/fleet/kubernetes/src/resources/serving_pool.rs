@@ -52,6 +52,10 @@ pub struct ServingPoolSpec {
     #[serde(default = "default_headroom")]
     #[schemars(range(min = 0.0, max = 0.9))]
     pub headroom: f64,
+    /// What a device of the pool costs, in any unit. With `pack`, the cheapest devices that serve the rates are used.
+    #[serde(default = "default_device_cost")]
+    #[schemars(range(min = 0.000_001, max = 1e9))]
+    pub device_cost: f64,
     /// Copies of models that the pool's nodes start to load in a minute at most. Not limited are first copies, those that `minReplicas` asks
     /// for, and those that replace copies on failed nodes.
     #[serde(default = "default_moves")]
@@ -63,12 +67,21 @@ impl ServingPoolSpec {
     /// A pool of all nodes with the defaults of the definition.
     #[must_use]
     pub fn standard() -> Self {
-        Self { headroom: default_headroom(), moves_per_minute: default_moves(), ..Self::default() }
+        Self {
+            headroom: default_headroom(),
+            device_cost: default_device_cost(),
+            moves_per_minute: default_moves(),
+            ..Self::default()
+        }
     }
 }
 
 const fn default_headroom() -> f64 {
     0.2
+}
+
+const fn default_device_cost() -> f64 {
+    1.0
 }
 
 const fn default_moves() -> i32 {

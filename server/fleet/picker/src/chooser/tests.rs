@@ -9,7 +9,12 @@ use super::*;
 const MS: Duration = Duration::from_millis(1);
 
 fn endpoint(name: &str) -> Arc<Endpoint> {
-    Arc::new(Endpoint { name: name.to_owned(), http: format!("{name}:8000"), grpc: format!("{name}:8001") })
+    Arc::new(Endpoint {
+        name: name.to_owned(),
+        http: format!("{name}:8000"),
+        grpc: format!("{name}:8001"),
+        device_type: String::new(),
+    })
 }
 
 fn view() -> ModelView {
@@ -48,7 +53,7 @@ struct World {
 impl World {
     fn new(names: &[&str], options: Options) -> Self {
         let mut chooser = Chooser::new(options).unwrap();
-        let nodes = names.iter().map(|name| chooser.added(endpoint(name)).unwrap()).collect();
+        let nodes = names.iter().map(|name| chooser.added(Duration::ZERO, endpoint(name)).unwrap()).collect();
         Self { chooser, nodes }
     }
 

@@ -72,7 +72,12 @@ impl World {
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let endpoint = Endpoint { name: "a".to_owned(), http: "127.0.0.1:8000".to_owned(), grpc };
+        let endpoint = Endpoint {
+            name: "a".to_owned(),
+            http: "127.0.0.1:8000".to_owned(),
+            grpc,
+            device_type: String::new(),
+        };
         let members = watch::channel(Members::fixed(vec![endpoint]).unwrap()).1;
         let options = Options { picker: Settings::default(), ..Options::default() };
         let (stop, is_ready) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
