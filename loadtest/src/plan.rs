@@ -47,13 +47,13 @@ pub(crate) struct Memory {
 }
 
 impl ModelPlan {
-    /// `rows` are the numbers of rows that requests of the model may have, `class` is 0 for the most urgent.
+    /// `rows` are the numbers of rows that requests of the model may have, `class` is 0 for the most urgent and `None` for best effort.
     pub fn new(
         api: &Api,
         payloads: &Payloads,
         metadata: ModelMetadata,
         rows: impl Iterator<Item = u32>,
-        class: u8,
+        class: Option<u8>,
         seed: u64,
         tolerance: f64,
     ) -> Result<Self, LoadError> {
@@ -61,9 +61,12 @@ impl ModelPlan {
         for rows in rows {
             let ready = |payload: Payload| {
                 let mut request = payload.request;
-                if class > 0 {
-                    request.parameters.push(("priority".to_owned(), Parameter::Int(i64::from(class) + 1)));
-                }
+                let parameter = match class {
+                    None => Some(("class", Parameter::String("best_effort".to_owned()))),
+                    Some(0) => None,
+                    Some(class) => Some(("priority", Parameter::Int(i64::from(class) + 1))),
+                };
+                request.parameters.extend(parameter.map(|(name, value)| (name.to_owned(), value)));
                 let wire =
                     api.infer(&request).map_err(|problem| LoadError::model(&metadata.name, problem))?;
                 Ok(Ready { wire, rows, expected: payload.expected })

@@ -134,7 +134,7 @@ impl Session {
                 &self.settings.payloads,
                 metadata,
                 model.rows.iter().map(|(rows, _)| rows),
-                model.priority,
+                (!model.best_effort).then_some(model.priority),
                 workload.seed,
                 self.settings.tolerance,
             )?;

@@ -12,8 +12,8 @@ use crate::engine::ort::OrtSettings;
 use crate::engine::python::PythonOptions;
 use crate::repository::{Pbtxt, QueuePolicy, RateLimiter, SequenceBatching, TensorDeclaration, WarmUp};
 use crate::{
-    ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelName, ModelSettings, PaddingSettings,
-    Reshape, Signature, TensorSpec, TimeSpan, VersionPolicy,
+    ConfigError, Dim, EngineChoice, LaneChoice, LoadOptions, ModelClass, ModelName, ModelSettings,
+    PaddingSettings, Reshape, Signature, TensorSpec, TimeSpan, VersionPolicy,
 };
 
 /// Name of the largest batch in lists of changes.
@@ -50,6 +50,8 @@ pub struct EffectiveConfig {
     pub classes: NonZeroU32,
     /// Class of requests that bring no priority.
     pub default_class: NonZeroU32,
+    /// Whether all requests are of best effort.
+    pub best_effort: bool,
     /// Limits of queued requests. A timeout replaces the SLO.
     pub queue: QueuePolicy,
     /// Limits of the classes that have their own.
@@ -133,6 +135,11 @@ impl EffectiveConfig {
         let (classes, default_class) = resolver.classes(pbtxt)?;
         resolver.check_times()?;
         resolver.check_python(pbtxt)?;
+        let best_effort = settings.class == Some(ModelClass::BestEffort);
+        if best_effort && settings.slo.is_some() {
+            let problem = "a model with `class = \"best_effort\"` has no objective: expected one of both";
+            return Err(resolver.refuse(resolver.toml("slo"), problem.to_owned()));
+        }
         let own = &settings.batching;
         let (mut max_delay, mut preferred) = (max_delay.unwrap_or_default(), preferred);
         let waits = !max_delay.is_zero() || !preferred.is_empty();
@@ -169,6 +176,7 @@ impl EffectiveConfig {
             preferred,
             classes,
             default_class,
+            best_effort,
             queue: limited(pbtxt.map(|file| file.queue.clone()).unwrap_or_default()),
             class_queues: class_queues.map(|(class, queue)| (class, limited(queue))).collect(),
             timeout_max: settings.timeout_max.map(|span| span.0),
@@ -245,6 +253,7 @@ impl EffectiveConfig {
             preferred,
             classes,
             default_class,
+            best_effort,
             queue,
             class_queues,
             timeout_max,
@@ -277,6 +286,7 @@ impl EffectiveConfig {
             ("queue_limit", false, number(&queue.max_size)),
             ("classes", false, classes.to_string()),
             ("default_class", false, default_class.to_string()),
+            ("class", false, if *best_effort { "best_effort" } else { "online" }.to_owned()),
             ("default_timeout", false, span(&queue.default_timeout)),
             ("timeout_override", false, queue.timeout_override.to_string()),
             ("timeout_delays", false, queue.delays.to_string()),

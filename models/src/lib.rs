@@ -40,7 +40,7 @@ pub use padding::{Padded, Padding};
 pub use reference::Reference;
 pub use rollout_settings::{RolloutSettings, Share};
 pub use sample::SampleInputs;
-pub use settings::{BatchingSettings, LaneChoice, ModelSettings, PaddingSettings, VersionPolicy};
+pub use settings::{BatchingSettings, LaneChoice, ModelClass, ModelSettings, PaddingSettings, VersionPolicy};
 pub use signature::{Dim, Reshape, Signature, TensorSpec};
 pub use units::{InvalidTimeSpan, TimeSpan};
 pub use warm::{WarmTimes, profile_padded, warm, warm_and_profile, warm_for};

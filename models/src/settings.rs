@@ -47,6 +47,9 @@ pub struct ModelSettings {
     /// Class of requests that bring no priority; 1 is the most important. Default: 1, or what `config.pbtxt`
     /// says. Example: `2`.
     pub default_class: Option<NonZeroU32>,
+    /// `"best_effort"`: all its requests run only on lanes that no other request wants, and have no objective. Default: `"online"`.
+    /// Example: `"best_effort"`.
+    pub class: Option<ModelClass>,
     /// Lanes that may run the model: `"all"` or a list of lane numbers from 0. Default: `"all"`.
     /// Example: `[0, 1]`.
     pub lanes: Option<LaneChoice>,
@@ -251,6 +254,17 @@ impl VersionPolicy {
             Self::All | Self::Latest(_) => Vec::new(),
         }
     }
+}
+
+/// When the requests of a model run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelClass {
+    /// By their priority and deadline.
+    #[default]
+    Online,
+    /// On lanes that no other request wants.
+    BestEffort,
 }
 
 /// Which lanes may run a model.

@@ -1,7 +1,7 @@
 //! The lanes of a simulation: each runs its batches one after another.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use router_core::BatchId;
 
@@ -26,12 +26,12 @@ pub(crate) struct Running {
     pub end: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Lane {
     up: bool,
     running: Option<Running>,
-    /// Runs next.
-    waiting: Option<Held>,
+    /// Run next, in this order.
+    waiting: VecDeque<Held>,
     /// Changes whenever a batch is taken off before its end, so that its end is not taken for another's.
     epoch: u32,
 }
@@ -61,12 +61,12 @@ impl Lanes {
         }
     }
 
-    /// Fails a lane. Returns the running and the waiting batch, which are lost.
-    pub(crate) fn go_down(&mut self, lane: u32) -> (Option<Running>, Option<Held>) {
-        let Some(lane) = self.lane_mut(lane) else { return (None, None) };
+    /// Fails a lane. Returns the running and the waiting batches, which are lost.
+    pub(crate) fn go_down(&mut self, lane: u32) -> (Option<Running>, VecDeque<Held>) {
+        let Some(lane) = self.lane_mut(lane) else { return (None, VecDeque::new()) };
         lane.up = false;
         lane.epoch = lane.epoch.wrapping_add(1);
-        (lane.running.take(), lane.waiting.take())
+        (lane.running.take(), std::mem::take(&mut lane.waiting))
     }
 
     /// Sends a batch to a lane. On a free lane it starts, takes `time()` nanoseconds, and the result is true.
@@ -89,11 +89,10 @@ impl Lanes {
             self.start(lane, held, now, time());
             return Ok(true);
         }
-        let has_slot = depth > 1 && entry.waiting.is_none();
-        Breach::unless(has_slot, "R5", || {
+        Breach::unless(entry.waiting.len() + 1 < depth as usize, "R5", || {
             format!("{:?} was sent to lane {lane}, which holds {depth} already", held.batch)
         })?;
-        entry.waiting = Some(held);
+        entry.waiting.push_back(held);
         Ok(false)
     }
 
@@ -113,7 +112,7 @@ impl Lanes {
     /// Starts the batch that waits for a lane, if there is one; `time` says how long it takes.
     pub(crate) fn start_next(&mut self, lane: u32, now: u64, time: impl FnOnce(Held) -> u64) -> bool {
         let waiting = self.lane_mut(lane).filter(|lane| lane.running.is_none());
-        let Some(held) = waiting.and_then(|lane| lane.waiting.take()) else { return false };
+        let Some(held) = waiting.and_then(|lane| lane.waiting.pop_front()) else { return false };
         self.start(lane, held, now, time(held));
         true
     }
@@ -139,7 +138,9 @@ impl Lanes {
     /// Removes a batch from its lane. Returns `None` if it has ended, and its `Running` entry if it was running.
     pub(crate) fn preempt(&mut self, lane: u32, batch: BatchId) -> Option<Option<Running>> {
         let lane = self.lane_mut(lane)?;
-        if lane.waiting.take_if(|held| held.batch == batch).is_some() {
+        let before = lane.waiting.len();
+        lane.waiting.retain(|held| held.batch != batch);
+        if lane.waiting.len() < before {
             return Some(None);
         }
         let running = lane.running.take_if(|running| running.held.batch == batch)?;

@@ -163,7 +163,12 @@ impl Simulation {
             upcoming: None,
             offered: 0,
             noise: ExecutionNoise::on(workload, lanes)?,
-            lanes: Lanes::new(lanes, 1 + u32::from(setup.policy.plans_ahead())),
+            // A batch of best effort that is preempted is still there when the next one is handed over.
+            lanes: Lanes::new(
+                lanes,
+                1 + u32::from(setup.policy.plans_ahead())
+                    + u32::from(workload.models.iter().any(|model| model.best_effort)),
+            ),
             partition,
             rollouts,
             changes: 0,
@@ -417,7 +422,7 @@ impl Simulation {
         let arrival = Arrival {
             request: self.requests.insert(request),
             model: version,
-            class: Class::new(model.priority),
+            class: if model.best_effort { Class::BEST_EFFORT } else { Class::new(model.priority) },
             tenant: Tenant::new(offered.tenant),
             shape: ShapeKey::default(),
             rows: offered.rows,

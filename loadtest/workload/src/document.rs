@@ -135,11 +135,22 @@ pub(crate) struct ModelSection {
     #[serde(default)]
     pub(crate) priority: u8,
     #[serde(default)]
+    pub(crate) class: ClassSection,
+    #[serde(default)]
     pub(crate) tenants: BTreeMap<String, f64>,
     #[serde(default = "yes")]
     pub(crate) deadline: bool,
     pub(crate) overhead: Option<SpansSection>,
     pub(crate) rollout: Option<RolloutSection>,
+}
+
+/// Whether requests have a class with a level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ClassSection {
+    #[default]
+    Online,
+    BestEffort,
 }
 
 #[derive(Debug, Deserialize)]

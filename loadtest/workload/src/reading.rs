@@ -79,6 +79,10 @@ fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Wor
     let tenants = tenants::read(&document)?;
     let models = read_models(&document, lines, &tenants, files)?;
     if let Some(fleet) = &fleet {
+        if let Some(model) = models.iter().find(|model| model.best_effort) {
+            let problem = "expected `online`: a fleet is simulated without best effort".to_owned();
+            return Err(WorkloadError::new(format!("models.{}.class", model.group), problem));
+        }
         fleet.check_models(&models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>())?;
     }
     let Document { name, about, seed, warmup, .. } = document;

@@ -102,6 +102,8 @@ pub struct Model {
     pub row_bytes: u64,
     /// Class of its requests, from 0, the most urgent, to 7.
     pub priority: u8,
+    /// Whether its requests run only on lanes that no other request wants. They have no deadline and no class.
+    pub best_effort: bool,
     /// Numbers of the tenants that send them.
     pub tenants: Shares<u16>,
     /// Whether requests have a deadline. Without a deadline the SLO only appears in reports.

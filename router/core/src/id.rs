@@ -53,12 +53,22 @@ pub struct Class(u8);
 impl Class {
     /// Number of classes.
     pub const COUNT: usize = 64;
-    /// The least urgent class.
+    /// The least urgent class with a level.
     pub(crate) const LAST: Self = Self(Self::COUNT as u8 - 1);
+    /// Requests that run only on lanes that no other request wants, after all levels, and count as no load. Their batches are
+    /// preempted for others where the model allows it.
+    pub const BEST_EFFORT: Self = Self(Self::COUNT as u8);
+    /// All classes.
+    pub(crate) const NUMBERS: usize = Self::COUNT + 1;
 
     /// The class of a level. Levels beyond the last become the last.
     pub const fn new(level: u8) -> Self {
         if level as usize >= Self::COUNT { Self::LAST } else { Self(level) }
+    }
+
+    /// Whether it is [`Class::BEST_EFFORT`].
+    pub fn is_best_effort(self) -> bool {
+        self == Self::BEST_EFFORT
     }
 
     /// 0 is the most urgent.

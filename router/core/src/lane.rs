@@ -32,6 +32,8 @@ pub(crate) struct Lane {
     pub own_pool: Option<u32>,
     /// When its pools expect it to be free; `None` if they count it as free.
     pub end: Option<Nanos>,
+    /// Whether all it holds is a best-effort batch that can be preempted. Its pools count it as free.
+    pub yields: bool,
     pub mode: LaneMode,
     /// Idle lanes that it overlaps. It gets no batch while one of them holds one.
     pub after: SmallVec<[LaneId; 2]>,
@@ -53,6 +55,7 @@ impl Lane {
             pools: SmallVec::new(),
             own_pool: None,
             end: None,
+            yields: false,
             mode: LaneMode::Active,
             after: SmallVec::new(),
             round: None,
@@ -95,10 +98,19 @@ pub(crate) struct Batch {
     pub expected_end: Nanos,
     /// The lane was asked to return it.
     pub preempted: bool,
+    /// Its requests are of `Class::BEST_EFFORT`.
+    pub best_effort: bool,
     /// Most times that one of its requests was preempted before.
     pub returned: u8,
     pub live: bool,
     pub members: Vec<RequestId>,
+}
+
+impl Batch {
+    /// Whether it is a best-effort batch that its lane was asked to return.
+    pub(crate) fn is_given_back(&self) -> bool {
+        self.best_effort && self.preempted
+    }
 }
 
 /// Batches in flight by slot; a slot is reused with its memory. The id carries a generation above the slot.
@@ -125,6 +137,7 @@ impl Batches {
             dispatched: Nanos::ZERO,
             expected_end: Nanos::ZERO,
             preempted: false,
+            best_effort: false,
             returned: 0,
             live: true,
             members: members.unwrap_or_default(),

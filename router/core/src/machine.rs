@@ -59,6 +59,8 @@ pub struct Router {
     drain_until: Option<Nanos>,
     next_plan: NextPlan,
     silence: Silence,
+    /// Whether a request of best effort ever came. How long others can wait is noted from then on.
+    has_best_effort: bool,
     /// Slots of the requests of the batch that is being formed.
     forming: Vec<u32>,
 }
@@ -83,6 +85,7 @@ impl Router {
             batches: Batches::default(),
             drain_until: None,
             next_plan: NextPlan::default(),
+            has_best_effort: false,
             silence: Silence::default(),
             forming: Vec::new(),
         })

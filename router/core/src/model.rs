@@ -38,7 +38,7 @@ pub(crate) struct Model {
     /// Queues that are not empty.
     pub queues: Vec<(QueueKey, u32)>,
     /// Queued requests by class.
-    pub queued: [u32; Class::COUNT],
+    pub queued: [u32; Class::NUMBERS],
     /// Requests in batches, including cancelled ones.
     pub in_flight: u32,
     /// Batches on lanes.
@@ -74,7 +74,7 @@ impl Model {
             profiled_row_bytes: spec.profile.first().map_or(0, |point| point.row_bytes),
             pool,
             queues: Vec::new(),
-            queued: [0; Class::COUNT],
+            queued: [0; Class::NUMBERS],
             in_flight: 0,
             running: 0,
             counted: Counted::default(),

@@ -25,6 +25,8 @@ pub(crate) struct Pool {
     pub lane_classes: SmallVec<[(LaneClass, u32); 1]>,
     /// Lanes that can take a batch. The smallest id is used first, so that the others stay idle and can be removed.
     pub free: LaneSet,
+    /// Free lanes that run a best-effort batch, which is preempted.
+    pub yielding: LaneSet,
     /// Lanes with a cycle, free or not.
     pub cycled: LaneSet,
     /// Busy lanes by expected end.
@@ -54,6 +56,7 @@ impl Pool {
             up: LaneSet::default(),
             lane_classes: SmallVec::new(),
             free: LaneSet::default(),
+            yielding: LaneSet::default(),
             cycled: LaneSet::default(),
             ends: Ordered::default(),
             ready: Heap::default(),
@@ -72,8 +75,14 @@ impl Pool {
         f64::from(self.up.len() - self.free.len().min(self.up.len())) / f64::from(self.up.len().max(1))
     }
 
-    /// Marks a lane as busy until `end`, or as free.
-    pub(crate) fn lane_is(&mut self, now: Nanos, lane: LaneId, before: Option<Nanos>, end: Option<Nanos>) {
+    /// Marks a lane as busy until `end`, or as free. `yields`: it runs a best-effort batch.
+    pub(crate) fn lane_is(
+        &mut self,
+        now: Nanos,
+        lane: LaneId,
+        before: Option<Nanos>,
+        (end, yields): (Option<Nanos>, bool),
+    ) {
         self.load.was(now, self.busy_share());
         if let Some(at) = before {
             self.ends.remove((at, lane));
@@ -87,6 +96,10 @@ impl Pool {
                 self.free.insert(lane);
             }
         }
+        match end.is_none() && yields {
+            true => self.yielding.insert(lane),
+            false => self.yielding.remove(lane),
+        };
     }
 
     /// Adds a lane of a class.
@@ -120,6 +133,7 @@ impl Pool {
             self.ends.remove((at, lane));
         }
         self.free.remove(lane);
+        self.yielding.remove(lane);
         self.cycled.remove(lane);
         self.up.remove(lane);
     }
@@ -128,6 +142,10 @@ impl Pool {
     pub(crate) fn first_match(&self) -> Option<(Urgency, u32, LaneId)> {
         let (urgency, queue) = self.ready.first()?;
         let first = self.free.first()?;
+        if !self.yielding.is_empty() {
+            let others = |lane: &LaneId| !self.cycled.contains(*lane) && !self.yielding.contains(*lane);
+            return Some((urgency, queue, self.free.iter().find(others).or_else(|| self.yielding.first())?));
+        }
         let taken = self.cycled.contains(first);
         let lane = if taken { self.free.iter().find(|&lane| !self.cycled.contains(lane))? } else { first };
         Some((urgency, queue, lane))

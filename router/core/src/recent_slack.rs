@@ -42,6 +42,11 @@ impl RecentSlack {
         }
     }
 
+    /// The shortest slack of recent requests. `None` without any.
+    pub(crate) fn of_all(&self, now: Nanos) -> Option<Nanos> {
+        self.0.iter().filter(|known| known.until > now).map(|known| known.slack).min()
+    }
+
     /// The shortest slack of recent requests of other tenants. `None` without any.
     pub(crate) fn of_others(&self, now: Nanos, tenant: Tenant) -> Option<Nanos> {
         let others = self.0.iter().filter(|known| known.tenant != tenant && known.until > now);
@@ -67,6 +72,7 @@ mod tests {
         slack.came(at(1_000), one, at(5));
         assert_eq!(slack.of_others(at(1_000), one), Some(at(30)));
         assert_eq!(slack.of_others(at(1_000), two), Some(at(5)));
+        assert_eq!((slack.of_all(at(1_000)), RecentSlack::default().of_all(at(0))), (Some(at(5)), None));
         slack.came(at(5_000), two, at(90));
         assert_eq!(slack.of_others(at(5_000), one), Some(at(90)));
         assert_eq!(slack.of_others(at(10_000), one), None);

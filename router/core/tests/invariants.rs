@@ -50,7 +50,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let who = (0..MODELS, 0_u8..3, 0_u16..3);
+    let who = (0..MODELS, 0_u8..4, 0_u16..3);
     let slack = (prop::option::of(0_u64..4_000), prop::bool::weighted(0.2));
     let asked = (who, 0_u64..3, 0..MAX_BATCH + 2, 1_u64..300, slack).prop_map(
         |((model, class, tenant), shape, rows, bytes, (slack_us, delays))| Asked {
@@ -108,6 +108,7 @@ struct Harness {
     again: BTreeSet<RequestId>,
     lanes: BTreeSet<LaneId>,
     preempted: u32,
+    given_back: BTreeSet<BatchId>,
     /// Whether each tenant borrows or did.
     borrows: Vec<bool>,
 }
@@ -139,6 +140,7 @@ impl Harness {
             again: BTreeSet::new(),
             lanes: BTreeSet::new(),
             preempted: 0,
+            given_back: BTreeSet::new(),
             borrows,
         };
         for model in 0..MODELS {
@@ -174,6 +176,7 @@ impl Harness {
                     model == ModelId(0) || lane != LaneId(0),
                     "dispatched to a lane that does not run it"
                 );
+                self.check_way_is_given(lane);
                 let mut kinds = BTreeSet::new();
                 let mut counted = 0;
                 for &member in members {
@@ -182,7 +185,7 @@ impl Harness {
                     let delays = arrival.timeout_action == TimeoutAction::Delay;
                     assert!(delays || arrival.deadline.is_none_or(|deadline| self.now < deadline), "R2");
                     assert_eq!(arrival.model, model, "R3");
-                    kinds.insert(arrival.shape);
+                    kinds.insert((arrival.shape, arrival.class.is_best_effort()));
                     counted += arrival.rows;
                     self.check_order(&arrival, admitted, members);
                     assert!(self.started.insert(member) || self.again.contains(&member), "started twice");
@@ -209,6 +212,7 @@ impl Harness {
                     "preempted what does not run"
                 );
                 self.preempted += 1;
+                self.given_back.insert(batch);
             }
             Effect::Switched | Effect::SwitchRefused(_) | Effect::LaneIdle(_) => {
                 unreachable!("no switch was asked for")
@@ -217,6 +221,22 @@ impl Harness {
                 assert!(
                     self.waiting.values().all(|waiting| waiting.arrival.model != model),
                     "retired with work"
+                );
+            }
+        }
+    }
+
+    /// A best-effort batch that can be preempted is, before its lane gets another batch.
+    fn check_way_is_given(&self, lane: LaneId) {
+        let on_lane = self.running.iter().filter(|(_, (on, _))| *on == lane);
+        for (batch, (_, members)) in on_lane {
+            let Some(first) = members.first().map(|member| self.arrival_of(*member)) else { continue };
+            if first.class.is_best_effort() && first.model != ModelId(2) {
+                assert!(
+                    self.given_back.contains(batch),
+                    "{}: {batch:?} still has {lane:?}, all: {:?}",
+                    self.policy.name(),
+                    self.running
                 );
             }
         }
@@ -253,7 +273,7 @@ impl Harness {
         let arrival = Arrival {
             request: RequestId::new(self.issued, 0),
             model: ModelId(asked.model),
-            class: Class::new(asked.class),
+            class: if asked.class == 3 { Class::BEST_EFFORT } else { Class::new(asked.class) },
             tenant: Tenant::new(asked.tenant),
             shape: ShapeKey(asked.shape),
             rows: asked.rows,
@@ -375,7 +395,7 @@ impl Harness {
         let lanes = if model == 0 { ModelLanes::All } else { ModelLanes::Only(vec![LaneId(1), LaneId(2)]) };
         ModelSpec {
             measured_on: LaneClass::default(),
-            preemptible: true,
+            preemptible: model != 2,
             model: ModelId(model),
             max_batch: MAX_BATCH,
             queue_limit,

@@ -81,6 +81,11 @@ const PARAMETERS: &[(&str, &str, &str)] = &[
         "Time in which the request must be answered, in microseconds from its arrival. 0: none.",
     ),
     ("priority", "request", "Priority class from 1, the most important. 0: the model's default."),
+    (
+        "class",
+        "request",
+        "`best_effort`: the request runs only on lanes that no other request wants, and has no objective. Models in Python get other values.",
+    ),
     ("binary_data_output", "request", "Outputs are binary unless they say otherwise. HTTP only."),
     ("binary_data_size", "input", "Bytes of this tensor after the JSON part. HTTP only."),
     ("binary_data", "output", "Whether this output is binary. HTTP only."),

@@ -15,7 +15,7 @@ use node::reason::{Reason, Refusal};
 use node::request_log::Entry;
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
 use router::{Answer, Job, Timing};
-use router_core::TimeoutAction;
+use router_core::{Class, TimeoutAction};
 
 use crate::service::cached::{self, Lookup};
 use crate::service::mirror;
@@ -24,6 +24,9 @@ use crate::service::sink::{Sink, SinkEnd};
 use crate::service::{Answered, RequestContext};
 use crate::trace::Stage;
 use crate::validate;
+
+/// Value of the parameter `class` of a request that runs only on lanes that no other request wants.
+const BEST_EFFORT: &str = "best_effort";
 
 /// Runs a request on the version that it holds.
 pub(super) async fn run(
@@ -68,10 +71,10 @@ async fn attempt(
     (mut entry, trial): (Option<&mut Entry>, &mut Option<Trial>),
 ) -> Result<Answered, Refusal> {
     let config = loaded.config();
-    let class = class(&config, &request.parameters)?;
+    let class = class(&config, &request.parameters, loaded.takes_requests)?;
     let (deadline, timeout_action) = deadline(&config, class, &request.parameters, context)?;
     if let Some(entry) = &mut entry {
-        entry.class = class.get();
+        (entry.class, entry.best_effort) = (class.map_or(0, NonZeroU32::get), class.is_none());
         entry.objective = deadline.map(|deadline| deadline.saturating_duration_since(context.arrived));
     }
     validate::outputs(&loaded.client, request.outputs.as_deref())?;
@@ -115,7 +118,7 @@ async fn attempt(
     });
     let job = Job {
         model: loaded.id,
-        class: batching::class(class.get()),
+        class: class.map_or(Class::BEST_EFFORT, |class| batching::class(class.get())),
         tenant: context.tenant.number,
         shape: loaded.shapes.key(&member.inputs),
         member,
@@ -216,18 +219,19 @@ fn unsigned(parameters: &Parameters, name: &str) -> Result<Option<u64>, Refusal>
 
 /// The deadline of a request of a class, and what happens if it cannot be met.
 ///
-/// Arrival plus the request's `timeout` (in microseconds, 0 means none) or else the model's objective, at most the
-/// transport's deadline. The client disconnects at the transport's deadline, so no request is delayed beyond it.
+/// Arrival plus the request's `timeout` (in microseconds, 0 means none) or else the model's objective, which does not hold for best
+/// effort, at most the transport's deadline. The client disconnects at the transport's deadline, so no request is delayed beyond it.
 fn deadline(
     config: &EffectiveConfig,
-    class: NonZeroU32,
+    class: Option<NonZeroU32>,
     parameters: &Parameters,
     context: &RequestContext,
 ) -> Result<(Option<Instant>, TimeoutAction), Refusal> {
-    let queue = config.queue_of(class);
+    let queue = config.queue_of(class.unwrap_or(config.default_class));
     let asked = unsigned(parameters, "timeout")?.filter(|micros| *micros > 0).map(Duration::from_micros);
     let own = queue.timeout(asked).map(|asked| config.timeout_max.map_or(asked, |max| asked.min(max)));
-    let (own, transport) = (own.or(config.slo), context.transport_timeout);
+    let objective = config.slo.filter(|_| class.is_some());
+    let (own, transport) = (own.or(objective), context.transport_timeout);
     let delays = queue.delays && own.is_some() && transport.is_none_or(|transport| own < Some(transport));
     let action = if delays { TimeoutAction::Delay } else { TimeoutAction::Reject };
     let span = [own, transport].into_iter().flatten().min();
@@ -235,7 +239,23 @@ fn deadline(
     Ok((span.and_then(|span| context.arrived.checked_add(span)), action))
 }
 
-/// `priority` 1 is the most urgent, 0 means the model's default (Triton's schedule policy extension).
-fn class(config: &EffectiveConfig, parameters: &Parameters) -> Result<NonZeroU32, Refusal> {
-    Ok(config.class(unsigned(parameters, "priority")?.unwrap_or_default()))
+/// `priority` 1 is the most urgent, 0 means the model's default (Triton's schedule policy extension). `None`: the request is of best
+/// effort, because `class` or the model says so. With `passes_on`, the model gets the parameters, and another `class` is its own.
+fn class(
+    config: &EffectiveConfig,
+    parameters: &Parameters,
+    passes_on: bool,
+) -> Result<Option<NonZeroU32>, Refusal> {
+    let priority = unsigned(parameters, "priority")?.unwrap_or_default();
+    let asked = parameters.iter().find(|(name, _)| name == "class").map(|(_, value)| value);
+    let best_effort = match asked {
+        None => config.best_effort,
+        Some(Parameter::String(class)) if class == BEST_EFFORT => true,
+        Some(_) if passes_on => config.best_effort,
+        Some(_) => {
+            let problem = format!("parameters.class: expected \"{BEST_EFFORT}\", or none");
+            return Err(Refusal::new(Reason::Malformed, problem));
+        }
+    };
+    Ok((!best_effort).then(|| config.class(priority)))
 }

@@ -1,6 +1,6 @@
 //! A model's section, but for its arrivals.
 
-use crate::document::{ModelSection, RowsSection};
+use crate::document::{ClassSection, ModelSection, RowsSection};
 use crate::files::Texts;
 use crate::overhead::Spans;
 use crate::process::Process;
@@ -48,6 +48,10 @@ pub(super) fn read(
     if section.priority > PRIORITY_MAX {
         return wrong("priority", format!("expected 0 to {PRIORITY_MAX}, got {}", section.priority));
     }
+    let best_effort = section.class == ClassSection::BestEffort;
+    if best_effort && section.priority > 0 {
+        return wrong("priority", "expected none: `class` is `best_effort`".to_owned());
+    }
     if section.row_bytes == 0 || section.row_bytes > ROW_BYTES_MAX {
         return wrong("row_bytes", format!("expected 1 to {ROW_BYTES_MAX}, got {}", section.row_bytes));
     }
@@ -65,8 +69,9 @@ pub(super) fn read(
         rows,
         row_bytes: section.row_bytes,
         priority: section.priority,
+        best_effort,
         tenants,
-        deadline: section.deadline,
+        deadline: section.deadline && !best_effort,
         overhead: Spans::read(section.overhead.as_ref(), &at("overhead"))?,
         rollout,
         process,

@@ -24,7 +24,10 @@ const OVERLOAD: f64 = 0.1;
 impl Router {
     pub(super) fn arrive(&mut self, arrival: &Arrival, effects: &mut Effects) {
         let now = self.now;
-        let standing = self.tenants.standing(now, arrival.tenant);
+        let mut standing = self.tenants.standing(now, arrival.tenant);
+        if arrival.class.is_best_effort() && standing == Standing::Within {
+            (standing, self.has_best_effort) = (Standing::Borrows, true);
+        }
         // Traffic that lanes must not be kept for is not counted as demand.
         if let Some(model) = self.model_mut(arrival.model).filter(|_| standing == Standing::Within) {
             model.rate.count(now, arrival.rows);
@@ -137,9 +140,11 @@ impl Router {
         if self.pools.get(model.pool).is_none_or(|pool| pool.up.is_empty()) {
             return Err(Reason::NoLane);
         }
-        if standing == Standing::Refused
-            || (standing == Standing::Borrows && !self.has_space_to_borrow(arrival))
-        {
+        let lacks_space = standing == Standing::Borrows && !self.has_space_to_borrow(arrival);
+        if lacks_space && arrival.class.is_best_effort() {
+            return Err(Reason::MemoryFull);
+        }
+        if lacks_space || standing == Standing::Refused {
             return Err(Reason::Quota);
         }
         let borrowed = standing == Standing::Borrows;

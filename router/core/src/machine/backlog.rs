@@ -36,7 +36,8 @@ impl Router {
         let mut backlogs: Vec<ModelBacklog> = serving()
             .filter_map(|(id, model)| {
                 let pool = self.pools.get(model.pool)?;
-                let rows = model.queues.iter().filter_map(|(_, slot)| self.queues.get(*slot));
+                let counts = model.queues.iter().filter(|(key, _)| !key.class.is_best_effort());
+                let rows = counts.filter_map(|(_, slot)| self.queues.get(*slot));
                 let queued = rows.map(|queue| u64::from(queue.rows)).sum::<u64>();
                 let row_bytes = if model.row_bytes == 0 { model.profiled_row_bytes } else { model.row_bytes };
                 let row_time = row_time_of(model, pool, row_bytes);

@@ -6,14 +6,16 @@ use smallvec::SmallVec;
 
 use crate::batch::{Candidate, Decision, Proposal, StartReason};
 use crate::event::{Effect, Effects, Outcome, Reason, TimeoutAction};
+use crate::lane::Lane;
 use crate::machine::Router;
 use crate::machine::time_slices::Match;
+use crate::model::Model;
 use crate::ordered::Keyed;
 use crate::queue::{Queue, QueueKey, Urgency};
 use crate::records::{Decided, LaneChoice};
 use crate::request::Stage;
 use crate::request::Timing;
-use crate::{LaneClass, ModelId, Nanos};
+use crate::{LaneClass, LaneId, ModelId, Nanos};
 
 /// When a borrowed batch is tried again that would have made other requests late.
 const BORROW_RETRY: Nanos = Nanos::from_millis(10);
@@ -257,16 +259,19 @@ impl Router {
         effects: &mut Effects,
     ) {
         let now = self.now;
+        self.preempt_best_effort(lane_id, rows, effects);
         let (begins, lane_class) = (self.begins_on(lane_id), self.lane_class_of(lane_id));
         let Some(model) = expected!(self.model_mut(model_id), "router.batch_of_unknown_model") else {
             return;
         };
         let expected = model.costs.on(lane_class).expected(rows, row_bytes).unwrap_or_default();
         let pool = model.pool;
+        let first = self.forming.first().and_then(|&member| self.requests.at(member));
+        let best_effort = first.is_some_and(|request| request.class.is_best_effort());
         let (slot, batch) = self.batches.open(lane_id, model_id);
         let Some(batch) = expected!(batch, "router.opened_batch_unknown") else { return };
         (batch.rows, batch.row_bytes, batch.dispatched) = (rows, row_bytes, now);
-        batch.expected_end = begins.after(expected);
+        (batch.expected_end, batch.best_effort) = (begins.after(expected), best_effort);
         let id = batch.id;
         let mut count = 0;
         for &member in &self.forming {
@@ -306,7 +311,7 @@ impl Router {
         }
         self.settle_lane(lane_id);
         self.token_taken(lane_id);
-        if let Some(pool) = self.pools.get_mut(pool) {
+        if let Some(pool) = self.pools.get_mut(pool).filter(|_| !best_effort) {
             pool.demand.started(expected);
         }
         let has_quota = self.lane(lane_id).is_some_and(|lane| lane.has_quota && lane.round.is_none());
@@ -332,6 +337,38 @@ impl Router {
             },
         );
         effects.push(Effect::Dispatch { lane: lane_id, batch: id, model: model_id, rows, members });
+    }
+
+    /// Whether best-effort batches of a model are preempted on a lane for others.
+    pub(super) fn may_yield(&self, lane: &Lane, model: &Model) -> bool {
+        model.preemptible && lane.round.is_none() && !lane.has_quota
+    }
+
+    /// The batch of a lane that holds nothing but a best-effort batch that can be preempted, apart from those that it gives back.
+    pub(super) fn yielding(&self, lane: &Lane) -> Option<u32> {
+        let held = lane.holding.iter().filter_map(|&slot| Some((slot, self.batches.at(slot)?)));
+        let mut held = held.filter(|(_, batch)| !batch.is_given_back());
+        let (slot, batch) = held.next().filter(|(_, batch)| batch.best_effort && lane.is_active())?;
+        let can_be = self.model(batch.model).is_some_and(|model| self.may_yield(lane, model));
+        (can_be && held.next().is_none()).then_some(slot)
+    }
+
+    /// Best-effort batches that a lane was asked to return and still holds.
+    pub(super) fn given_back(&self, lane: &Lane) -> usize {
+        let held = lane.holding.iter().filter_map(|&slot| self.batches.at(slot));
+        held.filter(|batch| batch.is_given_back()).count()
+    }
+
+    /// Asks a lane that yields to return its batch.
+    fn preempt_best_effort(&mut self, id: LaneId, wanted: u32, effects: &mut Effects) {
+        let Some(slot) = self.lane(id).filter(|lane| lane.yields).and_then(|lane| self.yielding(lane)) else {
+            return;
+        };
+        let Some(batch) = expected!(self.batches.at_mut(slot), "router.held_batch_unknown") else { return };
+        batch.preempted = true;
+        let (batch, rows) = (batch.id, batch.rows);
+        self.records.note(self.now, Decided::Preempt { batch, lane: id, rows, wanted });
+        effects.push(Effect::Preempt { lane: id, batch });
     }
 
     /// Preempts the smallest running batch, if the queue's policy wants that and no lane is free.

@@ -154,7 +154,9 @@ impl Router {
 
     /// When a batch handed to a lane would begin.
     pub(super) fn begins_on(&self, lane: LaneId) -> Nanos {
-        let last = self.lane(lane).and_then(|lane| self.batches.at(*lane.holding.last()?));
+        let lane = self.lane(lane).filter(|lane| !lane.yields);
+        let last = lane.and_then(|lane| self.batches.at(*lane.holding.last()?));
+        let last = last.filter(|batch| !batch.is_given_back());
         last.map_or(self.now, |batch| batch.expected_end.max(self.now))
     }
 
@@ -184,7 +186,7 @@ impl Router {
     /// Class and priority of a request. A queue has those of the request that has waited longest.
     pub(super) fn priority(&self, request: &Request) -> (Class, Priority) {
         if request.borrowed || self.is_over_quota(request.tenant) {
-            return (Class::LAST, Priority::OverQuota);
+            return (request.class.max(Class::LAST), Priority::OverQuota);
         }
         let waited = self.now.since(request.arrived);
         if waited >= self.config.starvation {

@@ -7,7 +7,7 @@
 //! | R2 | nothing is started at or after its deadline |
 //! | R3 | a batch never mixes shapes or versions and never exceeds the model's limit |
 //! | R4 | queues and queued bytes stay within their bounds, and their counts are right |
-//! | R5 | a lane holds at most two batches and gets a second one only if its models' policies plan ahead; pools and lanes agree on which lane is in which pool |
+//! | R5 | a lane holds at most two batches and gets a second one only if its models' policies plan ahead, apart from a best-effort batch that it gives back; pools and lanes agree on which lane is in which pool |
 //! | R6 | every unfinished request will be evaluated again |
 //! | R7 | no free lane is kept from a ready queue that it may run, whatever its cycle |
 //! | R8 | within a class the policy's order holds, except for requests that would be late on this lane and wait for a faster one |
@@ -183,7 +183,8 @@ impl Router {
     /// R5, R10 and R11: a lane holds at most two batches, is in the pools that want it, and one that is idle or waits
     /// for lanes that it follows has no new batches.
     fn check_lane(&self, id: LaneId, lane: &Lane, most: usize) -> Result<usize, Violation> {
-        let held = lane.holding.len();
+        let given_back = self.given_back(lane);
+        let held = lane.holding.len() - given_back;
         require("R5", held <= 2, || format!("{id:?} holds {held} batches"))?;
         let given = lane.holding.iter().filter_map(|&slot| self.batches.at(slot));
         let given = given.map(|batch| batch.id).find(|&batch| lane.fence.is_before(batch));
@@ -204,7 +205,18 @@ impl Router {
             require("R5", lane.ahead == ahead, || {
                 format!("{id:?} gets batches {} ahead, expected {ahead}", lane.ahead)
             })?;
-            let is_full = held >= lane.depth();
+            require("R5", lane.yields == self.yielding(lane).is_some(), || {
+                format!("{id:?} yields: {}", lane.yields)
+            })?;
+            let marked = self.pools.iter().filter(|(pool, _)| few && lane.pools.contains(pool));
+            for (pool, state) in marked {
+                require(
+                    "R5",
+                    state.yielding.contains(id) == (lane.yields && state.free.contains(id)),
+                    || format!("{id:?} yields: {}, and pool {pool} has another mark", lane.yields),
+                )?;
+            }
+            let is_full = held >= lane.depth() && !lane.yields;
             require("R5", !is_full || lane.end.is_some(), || {
                 format!("{id:?} holds {held} batches and its pools think it free")
             })?;
@@ -221,7 +233,10 @@ impl Router {
     /// R5 and R7: a pool's lanes are those of the machine, each free or busy, and no free one waits while a queue is
     /// ready.
     fn check_pool(&self, id: u32, pool: &Pool, most: usize) -> Result<usize, Violation> {
-        let kept = pool.ready.first().map(|(_, queue)| queue).zip(pool.free.first());
+        let first = pool.ready.first();
+        let is_best_effort = first.is_some_and(|(urgency, _)| urgency.0.is_best_effort());
+        let lane = if is_best_effort { self.idle_lane(pool) } else { pool.free.first() };
+        let kept = first.map(|(_, queue)| queue).zip(lane);
         require("R7", kept.is_none(), || format!("pool {id}: (queue, lane) {kept:?} are ready and free"))?;
         let counted = pool.free.len() as usize + pool.ends.len();
         require("R5", counted == pool.up.len() as usize, || {
@@ -251,7 +266,7 @@ impl Router {
         require("R5", self.pools.get(model.pool).is_some(), || {
             format!("model {index} runs on an unknown pool {}", model.pool)
         })?;
-        let mut queued = [0_u32; crate::Class::COUNT];
+        let mut queued = [0_u32; crate::Class::NUMBERS];
         for &(key, slot) in &model.queues {
             let waiting = self.queued_by(model, key.class, key.tenant, key.borrowed);
             let limit = model.bound_of(key.class);

@@ -15,12 +15,25 @@ impl Router {
 
     /// A ready queue and a free lane for it, if both exist. Lanes with a cycle are matched by `cycle_match`.
     pub(super) fn first_match(&self, pool: &Pool) -> Option<(Urgency, u32, LaneId)> {
-        if pool.only_lane_class().is_some() {
-            return pool.first_match();
-        }
         let (urgency, slot) = pool.ready.first()?;
+        if pool.only_lane_class().is_some() {
+            return match urgency.0.is_best_effort() {
+                true => Some((urgency, slot, self.idle_lane(pool)?)),
+                false => pool.first_match(),
+            };
+        }
         let lane = self.fastest(self.queues.get(slot)?, pool).filter(|&lane| !pool.cycled.contains(lane))?;
         Some((urgency, slot, lane))
+    }
+
+    /// Whether a lane holds nothing. Others take no best-effort batch, which would be in the way of the next one.
+    fn is_idle(&self, lane: LaneId) -> bool {
+        self.lane(lane).is_some_and(|lane| lane.holding.is_empty())
+    }
+
+    /// A free lane for a best-effort batch.
+    pub(super) fn idle_lane(&self, pool: &Pool) -> Option<LaneId> {
+        pool.free.iter().find(|&lane| !pool.cycled.contains(lane) && self.is_idle(lane))
     }
 
     /// Defers queues that were ready for lanes that are busy by now and that cannot start on any free lane. The queues
@@ -52,10 +65,13 @@ impl Router {
         let time = |lane_class| {
             model.costs.on(lane_class).expected(head.rows, queue.row_bytes()).unwrap_or_default()
         };
-        let lanes = pool.free.iter().map(|lane| (lane, self.lane_class_of(lane)));
+        let best_effort = queue.key.class.is_best_effort();
+        let lanes = pool.free.iter().filter(|&lane| !best_effort || self.is_idle(lane));
+        let lanes = lanes.map(|lane| (lane, self.lane_class_of(lane)));
         let in_time = lanes.filter(|&(_, lane_class)| self.first_in_time_on(queue, lane_class).is_some());
-        let order =
-            |&(lane, lane_class): &(LaneId, LaneClass)| (pool.cycled.contains(lane), time(lane_class), lane);
+        let order = |&(lane, lane_class): &(LaneId, LaneClass)| {
+            (pool.cycled.contains(lane), pool.yielding.contains(lane), time(lane_class), lane)
+        };
         in_time.min_by_key(order).map(|(lane, _)| lane)
     }
 

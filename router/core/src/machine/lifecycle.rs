@@ -132,7 +132,7 @@ impl Router {
         let now = self.now;
         let Some(entry) = expected!(self.lane_mut(lane), "router.joining_lane_unknown") else { return };
         entry.pools.push(pool_id);
-        let (end, lane_class) = (entry.end, entry.lane_class);
+        let (end, yields, lane_class) = (entry.end, entry.yields, entry.lane_class);
         let has_cycle = entry.round.is_some() || entry.has_quota;
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.load.was(now, pool.busy_share());
@@ -140,7 +140,7 @@ impl Router {
             if has_cycle {
                 pool.cycled.insert(lane);
             }
-            pool.lane_is(now, lane, None, end);
+            pool.lane_is(now, lane, None, (end, yields));
         }
         self.pools.note(pool_id);
     }

@@ -190,9 +190,10 @@ impl Router {
         let now = self.now;
         // Draining, idle and failed lanes are in no pool.
         let Some(lane) = self.lane(id).filter(|lane| lane.is_active()) else { return };
+        let yields = self.yielding(lane).is_some();
+        let has_space = yields || lane.holding.len() < lane.depth() + self.given_back(lane);
         let last = lane.holding.last().and_then(|&slot| self.batches.at(slot));
-        let has_space = lane.holding.len() < lane.depth();
-        let own_end = last.map(|batch| batch.expected_end);
+        let own_end = last.filter(|_| !yields).map(|batch| batch.expected_end);
         let (end, evaluate_at) = match (self.lease_end(lane), own_end) {
             (Some(lease), own) => (Some(own.map_or(lease, |own| own.max(lease))), None),
             (None, None) => match self.token_wait(id) {
@@ -207,10 +208,11 @@ impl Router {
         self.lanes.set_timer(id, evaluate_at.unwrap_or(Nanos::NEVER));
         let Some(lane) = expected!(self.lane_mut(id), "router.settled_lane_unknown") else { return };
         let before = std::mem::replace(&mut lane.end, end);
+        lane.yields = yields;
         let pools = std::mem::take(&mut lane.pools);
         for &pool in &pools {
             if let Some(pool) = self.pools.get_mut(pool) {
-                pool.lane_is(now, id, before, end);
+                pool.lane_is(now, id, before, (end, yields));
             }
             if end.is_none() {
                 self.pools.note(pool);

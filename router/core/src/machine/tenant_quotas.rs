@@ -7,6 +7,7 @@ use crate::batch::Proposal;
 use crate::event::Arrival;
 use crate::machine::Router;
 use crate::machine::admission::{least_time, row_time_of};
+use crate::pool::Pool;
 use crate::queue::{Queue, QueueKey};
 use crate::request::{Request, Stage};
 use crate::tenant_accounts::TenantAccounts;
@@ -73,6 +74,9 @@ impl Router {
     /// Whether requests of two queues may share a batch: borrowed requests make no other batch longer, and a tenant
     /// without tokens starts nothing.
     pub(super) fn may_share_batch(&self, own: &QueueKey, other: &QueueKey) -> bool {
+        if own.class.is_best_effort() != other.class.is_best_effort() {
+            return false;
+        }
         if !self.tenants.is_limited() {
             return true;
         }
@@ -81,8 +85,8 @@ impl Router {
 
     /// Notes how long a request within its quota can wait.
     pub(super) fn note_slack(&mut self, slot: u32) {
-        let limited = self.tenants.is_limited();
-        let dated = |request: &&Request| limited && request.deadline != Nanos::NEVER;
+        let limits = self.tenants.is_limited() || self.has_best_effort;
+        let dated = |request: &&Request| limits && request.deadline != Nanos::NEVER;
         let Some(request) = self.requests.at(slot).filter(dated) else { return };
         let row_bytes = request.bytes / u64::from(request.rows.max(1));
         let (now, tenant, rows) = (self.now, request.tenant, request.rows);
@@ -97,7 +101,8 @@ impl Router {
     }
 
     /// The batch of a queue, limited so that a borrowed one takes at most half of the slack that recent requests of other
-    /// tenants on the lane had: a batch that has started is not interrupted. `None` if not even one request fits.
+    /// tenants on the lane had, and a best-effort one of all requests: a batch that has started is not interrupted, unless it is of
+    /// best effort and its model's batches can be preempted. `None` if not even one request fits.
     pub(super) fn within_slack(
         &self,
         slot: u32,
@@ -106,14 +111,23 @@ impl Router {
     ) -> Option<Proposal> {
         let queue = self.queues.get(slot)?;
         let tenant = queue.key.tenant;
-        if !self.tenants.is_limited() || !(queue.key.borrowed || self.is_over_quota(tenant)) {
+        if !(queue.key.borrowed || self.is_over_quota(tenant)) {
             return Some(*proposal);
         }
-        let pools = self.lane(lane)?.pools.iter().filter_map(|&pool| self.pools.get(pool));
-        let Some(slack) = pools.filter_map(|pool| pool.slack.of_others(self.now, tenant)).min() else {
+        let (best_effort, model) = (queue.key.class.is_best_effort(), self.model(queue.key.model)?);
+        let lane = self.lane(lane)?;
+        if best_effort && self.may_yield(lane, model) {
+            return Some(*proposal);
+        }
+        let pools = lane.pools.iter().filter_map(|&pool| self.pools.get(pool));
+        let slack = |pool: &Pool| match best_effort {
+            true => pool.slack.of_all(self.now),
+            false => pool.slack.of_others(self.now, tenant),
+        };
+        let Some(slack) = pools.filter_map(slack).min() else {
             return Some(*proposal);
         };
-        let cost = self.model(queue.key.model)?.costs.on(lane_class);
+        let cost = model.costs.on(lane_class);
         let take = cost.largest_within(Nanos(slack.0 / 2), queue.row_bytes(), proposal.take);
         let first = queue.waiting.get(proposal.skip as usize).or(queue.head())?;
         (take >= first.rows).then_some(Proposal { take, ..*proposal })

@@ -37,8 +37,10 @@ pub struct Entry {
     pub model: Box<str>,
     /// The version that took it. `None` if none did.
     pub version: Option<u64>,
-    /// Priority class, 1 the most urgent; 0 if it was not read.
+    /// Priority class, 1 the most urgent; 0 if it was not read, and for best effort.
     pub class: u32,
+    /// Whether it is of best effort.
+    pub best_effort: bool,
     /// Rows; 0 if they were not read.
     pub rows: u32,
     /// From arrival to deadline. `None` without one.
@@ -71,6 +73,7 @@ impl Entry {
             model: model.into(),
             version: None,
             class: 0,
+            best_effort: false,
             rows: 0,
             objective: None,
             outcome: Outcome::Cancelled,

@@ -32,6 +32,9 @@ pub struct Explanation {
     /// Priority class, 1 the most urgent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<u32>,
+    /// It ran only on lanes that no other request wanted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub best_effort: bool,
     /// Rows of its inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<u32>,
@@ -172,6 +175,7 @@ impl Explanation {
             model: entry.model.to_string(),
             version: entry.version,
             class: (entry.class > 0).then_some(entry.class),
+            best_effort: entry.best_effort,
             rows: (entry.rows > 0).then_some(entry.rows),
             objective_ms: entry.objective.map(ms),
             outcome: entry.outcome,

@@ -1,0 +1,68 @@
+//! Requests of best effort: they use what is idle, and cost the others nothing where their batches can be preempted.
+
+use sim::Report;
+use workload::Workload;
+
+use crate::support::{checked, every_policy, parse, run};
+
+const ONLINE: &str = r#"
+    name = "best-effort"
+    seed = 5
+    duration = "8s"
+    [lanes]
+    count = 2
+    [models.classifier]
+    slo = "25ms"
+    profile = { alpha = "500us", beta = "3ms", max_batch = 16 }
+    rate = 260.0
+    arrivals = { process = "gamma", cv = 2.0 }
+    [models.detector]
+    slo = "60ms"
+    profile = { alpha = "4ms", beta = "8ms", max_batch = 8 }
+    rate = 40.0
+"#;
+
+/// More than the lanes could ever do.
+const JOB: &str = r#"
+    [models.embedder]
+    class = "best_effort"
+    slo = "10s"
+    profile = { alpha = "2ms", beta = "2ms", max_batch = 8 }
+    rate = 900.0
+"#;
+
+fn with_job() -> Workload {
+    parse(&format!("{ONLINE}{JOB}"))
+}
+
+/// Requests and latencies of the online models.
+fn online(report: &Report) -> Vec<(&str, u64, u64, Option<f64>)> {
+    let models = report.models.iter().filter(|model| model.name != "embedder");
+    models.map(|model| (model.name.as_str(), model.offered, model.good, model.p99_ms)).collect()
+}
+
+#[test]
+fn others_are_answered_as_if_it_was_not_there() {
+    for setup in every_policy() {
+        let (alone, both) = (run(&parse(ONLINE), &setup), run(&with_job(), &setup));
+        let policy = &setup.label;
+        for (alone, both) in online(&alone).into_iter().zip(online(&both)) {
+            assert_eq!((alone.0, alone.1, alone.2), (both.0, both.1, both.2), "{policy}");
+            // Which of two free lanes is taken depends on which one is idle, and a lane that gets batches ahead is free before its end.
+            let is_close = alone.3.zip(both.3).is_some_and(|(alone, both)| both <= 1.02 * alone);
+            assert!(is_close, "{policy}: {alone:?} and {both:?}");
+        }
+        assert!(both.preempted > 0, "{policy}");
+    }
+}
+
+#[test]
+fn idle_time_becomes_work() {
+    let setup = checked("deadline");
+    let (alone, both) = (run(&parse(ONLINE), &setup), run(&with_job(), &setup));
+    let done = both.models.iter().find(|model| model.name == "embedder").map_or(0, |model| model.good);
+    // Batches of 8 rows take 18 ms.
+    let used = done as f64 / 8.0 * 0.018 / 8.0 / 2.0;
+    let idle = 1.0 - alone.lane_busy;
+    assert!(used > 0.8 * idle, "{used} of {idle} of the lanes' time");
+}
