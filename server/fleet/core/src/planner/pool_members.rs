@@ -85,16 +85,34 @@ impl Members {
         of(&self.mean, pool)
     }
 
+    /// Whether there is a node of its own for each pool, of a type that is fast enough for all its models.
+    pub(super) fn have_fast_nodes(&self, pools: impl Iterator<Item = Vec<usize>>) -> bool {
+        let types: Vec<u64> = pools.map(|pool| self.types(&pool)).collect();
+        // By Hall's theorem it suffices to count for unions of types, and these sets are nearly always nested.
+        types.iter().all(|own| {
+            let within = types.iter().filter(|other| **other & !own == 0).count();
+            let nodes = self.node_types.iter().filter(|number| own >> **number & 1 == 1).count();
+            within <= nodes
+        })
+    }
+
+    /// Device types, as bits, that are fast enough for all models of a pool. All, if none is.
+    fn types(&self, pool: &[usize]) -> u64 {
+        let members = pool.iter().filter_map(|member| self.mean.get(*member));
+        match members.fold(u64::MAX, |types, member| types & member.types) {
+            0 => u64::MAX,
+            types => types,
+        }
+    }
+
     /// How much of a mean lane's work a lane of each device type does for a pool. 0: the type is not fast enough for one of its models,
     /// and another one is.
     pub(super) fn worth(&self, pool: &[usize]) -> Vec<f64> {
         if self.by_type.is_empty() {
             return vec![1.0];
         }
-        let members = self.of(pool);
-        let types = members.iter().fold(u64::MAX, |types, member| types & member.types);
-        let need = lanes_for(&members);
-        let on = |(number, members): (usize, &Vec<Member>)| match types == 0 || types >> number & 1 == 1 {
+        let (types, need) = (self.types(pool), lanes_for(&self.of(pool)));
+        let on = |(number, members): (usize, &Vec<Member>)| match types >> number & 1 == 1 {
             true => need / lanes_for(&of(members, pool)).max(f64::MIN_POSITIVE),
             false => 0.0,
         };

@@ -141,11 +141,16 @@ impl<'a> Counts<'a> {
         let mut queue: BinaryHeap<(Rank, Reverse<usize>)> = BinaryHeap::new();
         let rank = |pool: usize, counts: &[Vec<usize>]| (self.rank(pool, counts, spread), Reverse(pool));
         queue.extend((0..self.needs.len()).map(|pool| rank(pool, &counts)));
-        while let Some((Rank { lacks_least, strain, .. }, Reverse(pool))) = queue.pop() {
+        while let Some((Rank { has_none, lacks_least, strain, .. }, Reverse(pool))) = queue.pop() {
             if spread == Spread::Few && !lacks_least && strain <= 1.0 {
                 continue;
             }
-            let Some(chosen) = self.best(pool, &counts, &left, spread) else {
+            let chosen = self.best(pool, &counts, &left, spread);
+            // Late is better than nowhere.
+            let any = || (0..left.len()).filter(|_| has_none).max_by_key(|number| left.get(*number));
+            let Some(chosen) =
+                chosen.or_else(any).filter(|chosen| left.get(*chosen).is_some_and(|left| *left > 0))
+            else {
                 if spread == Spread::Few && strain > 1.0 {
                     // There is too little: all get their part of it.
                     return self.dealt(Spread::All);
@@ -177,11 +182,11 @@ impl<'a> Counts<'a> {
     fn rank(&self, pool: usize, counts: &[Vec<usize>], spread: Spread) -> Rank {
         let Some(need) = self.needs.get(pool) else { return Rank::default() };
         let count: usize = counts.get(pool).into_iter().flatten().sum();
-        let lacks_least = count < need.least.max(1);
+        let (has_none, lacks_least) = (count == 0, count < need.least.max(1));
         let other_types = need.worth.iter().filter(|worth| **worth == 0.0).count();
         let chooses_first = lacks_least || spread == Spread::Few;
         let strain = need.lanes / self.capacity(pool, counts).max(self.lanes / 2.0);
-        Rank { lacks_least, limits: if chooses_first { other_types } else { 0 }, strain }
+        Rank { has_none, lacks_least, limits: if chooses_first { other_types } else { 0 }, strain }
     }
 
     /// The device type that a pool gets its next node of: one that does more for it than for the other pools, or, if as few nodes as
@@ -211,6 +216,7 @@ impl<'a> Counts<'a> {
 /// How much a pool is in need of one more node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Rank {
+    has_none: bool,
     lacks_least: bool,
     /// Device types that it must not be on, where the order decides what is left for it.
     limits: usize,
@@ -227,7 +233,8 @@ impl PartialOrd for Rank {
 
 impl Ord for Rank {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let first = (self.lacks_least, self.limits).cmp(&(other.lacks_least, other.limits));
+        let lacks = |rank: &Self| (rank.has_none, rank.lacks_least, rank.limits);
+        let first = lacks(self).cmp(&lacks(other));
         first.then(self.strain.total_cmp(&other.strain))
     }
 }
@@ -279,6 +286,19 @@ mod tests {
         assert!(types(0)[0] >= 2 && types(0)[1..] == [0, 0], "{dealt:?}");
         assert!(types(1)[2] > types(2)[2] && types(2)[1] > types(1)[1], "{dealt:?}");
         assert_eq!(dealt.concat().len(), 12);
+    }
+
+    #[test]
+    fn every_pool_has_a_node_while_there_are_enough() {
+        // Two pools need the only node that is fast enough, and the third one wants three nodes.
+        let nodes = unlike(3, [1.0; 3]);
+        let fast = Need { lanes: 1.0, least: 1, worth: vec![1.0, 0.0, 0.0] };
+        let needs = [fast.clone(), fast, Need { lanes: 30.0, least: 3, worth: vec![1.0; 3] }];
+        for spread in [Spread::All, Spread::Few] {
+            let dealt = dealt(&needs, &nodes, spread);
+            assert_eq!(dealt.iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1], "{dealt:?}");
+            assert_eq!(dealt[0], [0], "{dealt:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::inputs::{FleetNode, Inputs};
 use super::pool_members::Members;
 use super::pool_nodes::{Candidate, KEEP, Need, dealt};
 use super::pool_spares::{Held, spares};
-use super::pools::{Capacity, Member, divided, lanes_busy, lanes_for};
+use super::pools::{Capacity, Member, Pool, divided, lanes_busy, lanes_for};
 use super::{FleetPlan, NotPlanned};
 use crate::node_plan::{NodePlan, PlannedModel, Role};
 
@@ -33,7 +33,7 @@ pub(super) fn plan(inputs: &Inputs<'_>, epoch: u64) -> Result<FleetPlan, NotPlan
     let pools = match (members.is_empty(), nodes.len()) {
         (true, _) => Vec::new(),
         (false, 0) => return Err(NotPlanned::Impossible("no node accepts models".to_owned())),
-        (false, count) => pools(inputs, members, capacity, (count, lanes / count as f64))?,
+        (false, count) => pools(inputs, &all, capacity, (count, lanes / count as f64))?,
     };
     let need = |pool: &Vec<usize>| {
         let members = all.of(pool);
@@ -151,18 +151,23 @@ fn bytes_of(node: &FleetNode) -> u64 {
 /// The members of each pool.
 fn pools(
     inputs: &Inputs<'_>,
-    members: &[Member],
+    all: &Members,
     capacity: Capacity,
     (nodes, lanes_per_node): (usize, f64),
 ) -> Result<Vec<Vec<usize>>, NotPlanned> {
+    let members = &all.mean;
     let excludes = |left, right| excludes(inputs, left, right);
     let mut best = None;
     // With fewer nodes than pools, pools cost more until there are few enough, and at last any models may share lanes.
-    for mixes in [false, true] {
+    for (mixes, is_fast) in [(false, true), (true, true), (true, false)] {
+        let suits = |pools: &[Pool]| {
+            let of = |pool: &Pool| pool.members.clone().collect::<Vec<usize>>();
+            pools.len() <= nodes && (!is_fast || all.have_fast_nodes(pools.iter().map(of)))
+        };
         let mut per_pool = 0.0;
         while best.is_none() && per_pool <= nodes as f64 * lanes_per_node {
             best = divided(members, lanes_per_node, capacity, (mixes, per_pool), excludes)
-                .filter(|pools| pools.len() <= nodes);
+                .filter(|pools| suits(pools));
             per_pool = if per_pool == 0.0 { PER_POOL } else { 2.0 * per_pool };
         }
     }
@@ -177,7 +182,8 @@ fn pools(
     };
     let needed: f64 = best.iter().map(|pool| pool.lanes).sum();
     let best = best.into_iter().map(|pool| pool.members.collect()).collect();
-    let kept = in_force(inputs, members, capacity).filter(|pools| pools.len() <= nodes);
+    let kept = in_force(inputs, members, capacity);
+    let kept = kept.filter(|pools| pools.len() <= nodes && all.have_fast_nodes(pools.iter().cloned()));
     let lanes = |pools: &[Vec<usize>]| -> f64 {
         let of = |pool: &Vec<usize>| {
             let pool: Vec<Member> = pool.iter().filter_map(|member| members.get(*member).cloned()).collect();

@@ -293,6 +293,29 @@ fn models_that_slow_devices_are_too_slow_for_are_on_fast_ones() {
 }
 
 #[test]
+fn models_share_fast_nodes_if_there_are_few() {
+    // One fast node, and ten models that need it, whose times and objectives do not suit each other.
+    let mut fleet = unequal(3, 12);
+    let slow: Vec<f64> = fleet
+        .profiles
+        .iter()
+        .take(12)
+        .map(|profile| profile.latency_us(gpulet_core::profile::Quantile::P99, 1, 1).unwrap())
+        .collect();
+    for (model, single) in fleet.models.iter_mut().zip(&slow).take(10) {
+        (model.slo_us, model.rate) = (0.9 * single, 20.0);
+    }
+    let plan = fleet.follow();
+    check(&fleet, &plan);
+    for model in fleet.models.iter().take(10) {
+        let nodes = serving(&plan, &model.name);
+        assert!(nodes.iter().all(|node| is_fast(node)), "{}: {nodes:?}", model.name);
+    }
+    let again = fleet.follow();
+    assert_eq!((again.loads, &again.nodes), (0, &plan.nodes));
+}
+
+#[test]
 fn few_nodes_are_the_cheapest_ones() {
     let used = |fast_cost: f64| {
         let mut fleet = unequal(30, 6);
