@@ -6,20 +6,22 @@ let asking = null;
 /** The body of an answer; an error with the server's own words if it refuses. */
 export async function call(path, method = "GET", body = undefined) {
   for (;;) {
-    const answer = await fetch(path, { method, headers: headers(), body: body === undefined ? undefined : JSON.stringify(body) });
+    const key = sessionStorage.getItem(KEY);
+    const answer = await fetch(path, { method, headers: headers(key), body: body === undefined ? undefined : JSON.stringify(body) });
     if (answer.ok) return answer.status === 204 ? null : text(await answer.text());
     const problem = await words(answer);
     if (answer.status !== 401 && answer.status !== 403) throw Object.assign(new Error(problem), { status: answer.status });
     if (method !== "GET" && answer.status === 403) throw new Error(problem);
-    await askForKey(problem);
+    await askForKey(problem, key);
   }
 }
 
 /** Calls `each` with every event of a stream, until it ends. */
 export async function follow(path, each) {
-  const answer = await fetch(path, { headers: headers() });
+  const key = sessionStorage.getItem(KEY);
+  const answer = await fetch(path, { headers: headers(key) });
   if (answer.status === 401 || answer.status === 403) {
-    await askForKey(await words(answer));
+    await askForKey(await words(answer), key);
     return;
   }
   if (!answer.ok) throw new Error(await words(answer));
@@ -34,8 +36,7 @@ export async function follow(path, each) {
   }
 }
 
-function headers() {
-  const key = sessionStorage.getItem(KEY);
+function headers(key) {
   return key ? { authorization: `Bearer ${key}` } : {};
 }
 
@@ -52,7 +53,9 @@ async function words(answer) {
   }
 }
 
-function askForKey(problem) {
+/** Asks for another key than the one that was refused, unless there is one already: other calls may still end with the old one. */
+function askForKey(problem, refused) {
+  if (sessionStorage.getItem(KEY) !== refused) return Promise.resolve();
   asking ??= new Promise((resolve) => {
     const dialog = document.getElementById("key");
     const input = document.getElementById("key-text");
