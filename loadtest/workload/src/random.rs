@@ -54,17 +54,8 @@ fn fleet_of((seed, mut draw): (u64, Draw), nodes: u32, is_unequal: bool) -> Stri
     );
     let zones = nodes.min(3);
     let mut fleet = format!("\n[fleet]\nnodes = {nodes}\nmodels_per_node = {memory}\nzones = {zones}\n");
-    if !is_unequal {
-        return write_document(
-            (seed, draw),
-            &format!("fleet-{nodes}-{seed}"),
-            &about,
-            (lanes, count, load),
-            &fleet,
-        );
-    }
     let mut speed_of_all = 0.0;
-    let types = draw.node_types(nodes);
+    let types = if is_unequal { draw.node_types(nodes) } else { Vec::new() };
     for (number, (of_type, speed, cost)) in types.into_iter().enumerate() {
         let speeds: Vec<String> = (0..count)
             .map(|model| {
@@ -80,14 +71,11 @@ fn fleet_of((seed, mut draw): (u64, Draw), nodes: u32, is_unequal: bool) -> Stri
             speeds.join(", ")
         );
     }
-    let load = load * speed_of_all / f64::from(nodes);
-    write_document(
-        (seed, draw),
-        &format!("unequal-fleet-{nodes}-{seed}"),
-        &about,
-        (lanes, count, load),
-        &fleet,
-    )
+    let (kind, load) = match is_unequal {
+        true => ("unequal-fleet", load * speed_of_all / f64::from(nodes)),
+        false => ("fleet", load),
+    };
+    write_document((seed, draw), &format!("{kind}-{nodes}-{seed}"), &about, (lanes, count, load), &fleet)
 }
 
 fn write_document(

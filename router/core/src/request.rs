@@ -61,6 +61,8 @@ pub(crate) struct Request {
     pub batch: Option<BatchId>,
     /// How often it was preempted.
     pub returned: u8,
+    /// It starts no batch before, because it was preempted often. Best effort only.
+    pub pauses_until: Nanos,
     /// Queue slot while queued.
     pub queue: u32,
     /// Links in order of arrival while queued.

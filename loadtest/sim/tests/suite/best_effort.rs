@@ -66,3 +66,23 @@ fn idle_time_becomes_work() {
     let idle = 1.0 - alone.lane_busy;
     assert!(used > 0.8 * idle, "{used} of {idle} of the lanes' time");
 }
+
+#[test]
+fn batches_become_shorter_until_idle_moments_suffice() {
+    // A request every 12 ms for each lane, and a batch of 8 rows takes 32 ms.
+    let short =
+        ONLINE.replacen("rate = 260.0", "rate = 170.0", 1).replacen("gamma\", cv = 2.0", "poisson\"", 1);
+    let job = JOB.replacen("alpha = \"2ms\", beta = \"2ms\"", "alpha = \"4ms\", beta = \"200us\"", 1);
+    let report = run(&parse(&format!("{short}{job}")), &checked("deadline"));
+    let embedder = report.models.iter().find(|model| model.name == "embedder").unwrap();
+    let lost = report.lost_lane_time;
+    assert!(embedder.good == embedder.offered && lost < 0.3, "{lost} of the time is lost: {embedder:?}");
+}
+
+#[test]
+fn work_that_is_always_lost_takes_little_time() {
+    // One row takes longer than the lanes are ever idle.
+    let job = JOB.replacen("beta = \"2ms\"", "beta = \"400ms\"", 1);
+    let report = run(&parse(&format!("{ONLINE}{job}")), &checked("deadline"));
+    assert!(report.preempted > 0 && report.lost_lane_time < 0.05, "{}", report.lost_lane_time);
+}

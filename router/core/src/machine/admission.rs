@@ -101,6 +101,7 @@ impl Router {
             stage: Stage::Queued,
             batch: None,
             returned: 0,
+            pauses_until: Nanos::ZERO,
             queue: NIL,
             previous: NIL,
             next: NIL,

@@ -5,7 +5,22 @@ use invariant::expected;
 use crate::batch::Observation;
 use crate::event::{BatchReport, Effects, Outcome, Reason};
 use crate::machine::Router;
+use crate::request::Request;
 use crate::{BatchId, LaneId, ModelId, Nanos};
+
+/// Preemptions of a best-effort request after which it pauses before it starts a batch again. Of requests that one of twelve idle moments
+/// is long enough for, 94 % are answered before.
+const RETURNS_AT_ONCE: u8 = 32;
+/// The first pause. Further ones are twice as long each, so that work which is always lost takes little of the lanes' time.
+const PAUSE: Nanos = Nanos::from_millis(20);
+/// The longest pause is this many times twice as long, 1.28 s.
+const PAUSE_DOUBLINGS: u8 = 6;
+
+/// When a request that was preempted may start a batch again.
+fn pauses_until(now: Nanos, request: &Request) -> Nanos {
+    let more = request.returned.checked_sub(RETURNS_AT_ONCE).filter(|_| request.class.is_best_effort());
+    more.map_or(Nanos::ZERO, |more| now.after(Nanos(PAUSE.0 << more.min(PAUSE_DOUBLINGS))))
+}
 
 impl Router {
     pub(super) fn batch_done(&mut self, report: BatchReport, effects: &mut Effects) {
@@ -54,6 +69,7 @@ impl Router {
             if self.requests.get(id).is_some() {
                 if let Some(request) = self.requests.at_mut(id.slot()) {
                     request.returned = request.returned.saturating_add(1);
+                    request.pauses_until = pauses_until(self.now, request);
                 }
                 self.wait_again(id.slot(), Reason::NoLane, effects);
             }

@@ -101,8 +101,8 @@ impl Router {
     }
 
     /// The batch of a queue, limited so that a borrowed one takes at most half of the slack that recent requests of other
-    /// tenants on the lane had, and a best-effort one of all requests: a batch that has started is not interrupted, unless it is of
-    /// best effort and its model's batches can be preempted. `None` if not even one request fits.
+    /// tenants on the lane had, and a best-effort one of all requests: a batch that has started is not interrupted. `None` if not even
+    /// one request fits. A best-effort batch that can be preempted is halved each time that it was, and then pauses.
     pub(super) fn within_slack(
         &self,
         slot: u32,
@@ -116,8 +116,12 @@ impl Router {
         }
         let (best_effort, model) = (queue.key.class.is_best_effort(), self.model(queue.key.model)?);
         let lane = self.lane(lane)?;
+        let first = queue.waiting.get(proposal.skip as usize).or(queue.head())?;
         if best_effort && self.may_yield(lane, model) {
-            return Some(*proposal);
+            // Each time that it was preempted, the moments that lanes are idle were too short for its batch.
+            let request = self.requests.at(first.slot).filter(|request| request.pauses_until <= self.now)?;
+            let take = proposal.take >> request.returned.min(31);
+            return Some(Proposal { take: take.max(first.rows), ..*proposal });
         }
         let pools = lane.pools.iter().filter_map(|&pool| self.pools.get(pool));
         let slack = |pool: &Pool| match best_effort {
@@ -129,7 +133,6 @@ impl Router {
         };
         let cost = model.costs.on(lane_class);
         let take = cost.largest_within(Nanos(slack.0 / 2), queue.row_bytes(), proposal.take);
-        let first = queue.waiting.get(proposal.skip as usize).or(queue.head())?;
         (take >= first.rows).then_some(Proposal { take, ..*proposal })
     }
 

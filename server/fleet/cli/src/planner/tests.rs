@@ -210,6 +210,18 @@ fn a_pool_uses_no_more_devices_than_its_replicas() {
     assert!(fewer.need.share < 1.0 && fewer.need.devices_wanted > 2, "{:?}", fewer.need);
 }
 
+/// A server says the microseconds of a batch of one row and of a row in the largest batch of its model.
+fn heard(observed: &Observed, number: u64, [single_us, row_us]: [u64; 2], max_batch: u32, rate: f64) {
+    let name = format!("n{number}");
+    let node = Endpoint { name, http: String::new(), grpc: String::new(), device_type: String::new() };
+    let mut signals = fleet_picker::follow::Signals { complete: true, ..Default::default() };
+    let mut one = fleet_picker::follow::ModelSignals { ready: true, lanes: 1, ..Default::default() };
+    (one.model, one.single_us, one.row_us) = ("m".to_owned(), single_us, row_us);
+    (one.max_batch, one.rate) = (max_batch, rate);
+    signals.models.push(one);
+    observed.heard(&Arc::new(node), signals);
+}
+
 #[test]
 fn the_cheaper_pool_serves_and_nodes_of_a_type_have_the_times_of_that_type() {
     let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -230,21 +242,9 @@ fn the_cheaper_pool_serves_and_nodes_of_a_type_have_the_times_of_that_type() {
         let observed = world.planner.observed.clone();
         observed.follow_nodes();
         for number in 0..8_u64 {
-            let name = format!("n{number}");
-            let node =
-                Endpoint { name, http: String::new(), grpc: String::new(), device_type: String::new() };
             // Batches of 8 take twice as long as those of 1.
             let single_us = if number < 4 { 4_000 } else { 16_000 };
-            let mut signals = fleet_picker::follow::Signals { complete: true, ..Default::default() };
-            let mut one = fleet_picker::follow::ModelSignals {
-                model: "m".to_owned(),
-                ready: true,
-                lanes: 1,
-                ..Default::default()
-            };
-            (one.single_us, one.row_us, one.max_batch) = (single_us, single_us / 4, 8);
-            signals.models.push(one);
-            observed.heard(&Arc::new(node), signals);
+            heard(&observed, number, [single_us, single_us / 4], 8, 0.0);
         }
         let plans = world.settle();
         assert_eq!(plans.problem, None);
@@ -268,19 +268,7 @@ fn rates_and_batch_times_come_from_servers_and_refused_requests_from_pickers() {
     let asked = world.settle();
     assert_eq!(serving(&asked, "m"), 1, "a copy, until batches are measured: {asked:?}");
     for number in 0..6 {
-        let name = format!("n{number}");
-        let node =
-            Arc::new(Endpoint { name, http: String::new(), grpc: String::new(), device_type: String::new() });
-        let mut signals = fleet_picker::follow::Signals { complete: true, ..Default::default() };
-        let mut one = fleet_picker::follow::ModelSignals {
-            model: "m".to_owned(),
-            ready: true,
-            lanes: 1,
-            ..Default::default()
-        };
-        (one.single_us, one.row_us, one.max_batch, one.rate) = (10_000, 5_000, 4, 60.0);
-        signals.models.push(one);
-        observed.heard(&node, signals);
+        heard(&observed, number, [10_000, 5_000], 4, 60.0);
     }
     let measured = world.settle();
     assert!(serving(&measured, "m") > 2, "400 rows of 5 ms keep two lanes busy: {measured:?}");

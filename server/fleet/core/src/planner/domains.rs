@@ -149,9 +149,8 @@ fn held(inputs: &Inputs<'_>, domain: &Domain, node: &FleetNode) -> usize {
 
 /// Lanes of its nodes that a domain needs, about.
 fn lanes(inputs: &Inputs<'_>, domain: &Domain) -> f64 {
-    let nodes: Vec<FleetNode> =
-        inputs.accepting().filter(|node| domain.allowed.contains(&node.name)).cloned().collect();
-    let busy = Inputs { models: &domain.models, nodes: &nodes, ..inputs.clone() }.devices_least();
+    let allowed = inputs.accepting().filter(|node| domain.allowed.contains(&node.name));
+    let busy = inputs.devices_least_on(&domain.models, allowed);
     busy + busy.sqrt()
 }
 

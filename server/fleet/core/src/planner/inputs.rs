@@ -126,7 +126,16 @@ impl<'a> Inputs<'a> {
     /// Devices for the least device time that serves the rates: every model in the batch and share with the least device time a
     /// row, of those of which two fit into its objective.
     pub(super) fn devices_least(&self) -> f64 {
-        let devices = self.accepting().flat_map(|node| &node.devices);
+        self.devices_least_on(self.models, self.accepting())
+    }
+
+    /// The same for some models, on some nodes.
+    pub(super) fn devices_least_on<'b>(
+        &self,
+        models: &[Workload],
+        nodes: impl Iterator<Item = &'b FleetNode>,
+    ) -> f64 {
+        let devices = nodes.flat_map(|node| &node.devices);
         let types: BTreeSet<&str> = devices.map(|device| device.device_type.name.as_str()).collect();
         let mut profiles: BTreeMap<&str, Vec<&Profile>> = BTreeMap::new();
         for profile in self.profiles.iter().filter(|profile| types.contains(profile.device())) {
@@ -138,7 +147,7 @@ impl<'a> Inputs<'a> {
                 known.map(|profile| least_device_time_us(profile, workload)).fold(f64::INFINITY, f64::min);
             if least.is_finite() { workload.wanted() * least / 1e6 } else { 0.0 }
         };
-        self.models.iter().map(of).sum()
+        models.iter().map(of).sum()
     }
 }
 

@@ -64,13 +64,12 @@ impl Members {
         }
         // Stable: models with the same slack are in the order of their numbers.
         members.sort_by(|(left, _), (right, _)| left.slack_us.total_cmp(&right.slack_us));
-        let mut by_type: Vec<Vec<Member>> = vec![Vec::with_capacity(members.len()); types.len()];
-        for (_, own) in &mut members {
-            own.drain(..).zip(&mut by_type).for_each(|(member, members)| members.push(member));
-        }
-        let mean: Vec<Member> = members.into_iter().map(|(mean, _)| mean).collect();
-        if by_type.len() == 1 {
-            by_type.clear();
+        let of_types = if types.len() > 1 { types.len() } else { 0 };
+        let mut by_type: Vec<Vec<Member>> = vec![Vec::with_capacity(members.len()); of_types];
+        let mut mean = Vec::with_capacity(members.len());
+        for (member, own) in members {
+            mean.push(member);
+            own.into_iter().zip(&mut by_type).for_each(|(member, members)| members.push(member));
         }
         Ok(Self { mean, by_type, node_types })
     }
@@ -87,6 +86,9 @@ impl Members {
 
     /// Whether there is a node of its own for each pool, of a type that is fast enough for all its models.
     pub(super) fn have_fast_nodes(&self, pools: impl Iterator<Item = Vec<usize>>) -> bool {
+        if self.by_type.is_empty() {
+            return true;
+        }
         let types: Vec<u64> = pools.map(|pool| self.types(&pool)).collect();
         // By Hall's theorem it suffices to count for unions of types, and these sets are nearly always nested.
         types.iter().all(|own| {
@@ -136,7 +138,7 @@ fn on_types<'a>(known: &[&'a Profile], types: &BTreeMap<&str, usize>) -> Option<
     Some(on_types)
 }
 
-/// A model on the mean lane, and on those of each type.
+/// A model on the mean lane, and on those of each type if there are several.
 fn on_all(
     (number, model): (usize, &Workload),
     profiles: &[&Profile],
@@ -166,8 +168,7 @@ fn on_all(
         }
     };
     if let [profile] = profiles {
-        let only = member(&|rows| time(profile, rows));
-        return (only.clone(), vec![only]);
+        return (member(&|rows| time(profile, rows)), Vec::new());
     }
     let used = || {
         let used = (0..).zip(profiles.iter().zip(lanes)).filter(|(bit, _): &(u32, _)| types >> bit & 1 == 1);
