@@ -98,26 +98,45 @@ impl Device for CoresDevice {
         spec: &PartitionSpec,
         _watch: Arc<dyn PartitionWatch>,
     ) -> Result<Arc<dyn Partition>, DeviceError> {
+        Ok(Arc::new(self.partition(spec, false)?))
+    }
+
+    fn open_at_idle_priority(
+        &self,
+        spec: &PartitionSpec,
+        _watch: Arc<dyn PartitionWatch>,
+    ) -> Result<Arc<dyn Partition>, DeviceError> {
+        Ok(Arc::new(self.partition(spec, true)?))
+    }
+}
+
+impl CoresDevice {
+    fn partition(&self, spec: &PartitionSpec, idle_priority: bool) -> Result<CorePartition, DeviceError> {
         let first = usize::try_from(spec.first_unit).unwrap_or(usize::MAX);
         let end = first.saturating_add(usize::try_from(spec.units).unwrap_or(usize::MAX));
         let cores = self.cores.get(first..end).filter(|cores| !cores.is_empty()).ok_or_else(|| {
             let (name, units) = (&self.info.name, self.info.units);
             DeviceError(format!("device `{name}` has units 0 to {units}: no gpulet of {first} to {end}"))
         })?;
-        let device = self.info.name.clone();
-        Ok(Arc::new(CorePartition { device, cores: cores.to_vec(), loader: Arc::clone(&self.loader) }))
+        let (device, loader) = (self.info.name.clone(), Arc::clone(&self.loader));
+        Ok(CorePartition { device, cores: cores.to_vec(), idle_priority, loader })
     }
 }
 
 struct CorePartition {
     device: String,
     cores: Vec<usize>,
+    idle_priority: bool,
     loader: Arc<Loader>,
 }
 
 impl Partition for CorePartition {
     fn cores(&self) -> &[usize] {
         &self.cores
+    }
+
+    fn idle_priority(&self) -> bool {
+        self.idle_priority
     }
 
     fn core_set(&self) -> Option<CoreSet> {

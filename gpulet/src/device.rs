@@ -169,12 +169,29 @@ pub trait Device: Send + Sync {
         spec: &PartitionSpec,
         watch: Arc<dyn PartitionWatch>,
     ) -> Result<Arc<dyn Partition>, DeviceError>;
+
+    /// Opens a gpulet whose batches run only while no other gpulet wants its units. It may share them with another gpulet.
+    ///
+    /// # Errors
+    /// As [`Device::open`], and on devices that cannot do this.
+    fn open_at_idle_priority(
+        &self,
+        _spec: &PartitionSpec,
+        _watch: Arc<dyn PartitionWatch>,
+    ) -> Result<Arc<dyn Partition>, DeviceError> {
+        Err(DeviceError(format!("device `{}` has no idle priority", self.info().name)))
+    }
 }
 
 /// An open gpulet. It loads sessions; one thread runs them, one batch at a time.
 pub trait Partition: Send + Sync {
     /// Cores to which the thread that runs the sessions is pinned. Empty if it is not pinned.
     fn cores(&self) -> &[usize];
+
+    /// Whether the thread that runs the sessions has idle priority.
+    fn idle_priority(&self) -> bool {
+        false
+    }
 
     /// Where the loaded sessions can run. `None` if they end with the gpulet.
     fn core_set(&self) -> Option<CoreSet> {

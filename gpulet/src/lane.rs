@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use models::engine::{RunError, Session};
+use models::enter_idle_priority;
 use tracing::warn;
 
 use crate::cores::pin_this_thread;
@@ -148,13 +149,15 @@ impl LaneHandle {
     }
 }
 
-/// Starts a lane's thread, pinned to its cores. A failure to pin it is logged and not fatal.
+/// Starts a lane's thread, pinned to its cores, with the priority of its gpulet. A failure of either is logged and not fatal.
 pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHandle, LaneError> {
     let (commands, inbox) = bounded(config.mailbox.max(1));
     let LaneConfig { id, lane_class, .. } = config;
     let running = Arc::<Running>::default();
     let partition = Arc::clone(&config.partition);
-    let worker = Worker::new(id, Arc::clone(&sink), Arc::clone(&running), config.run_here_max);
+    // A caller has ordinary priority.
+    let run_here_max = if partition.idle_priority() { Duration::ZERO } else { config.run_here_max };
+    let worker = Worker::new(id, Arc::clone(&sink), Arc::clone(&running), run_here_max);
     let worker = Arc::new(Mutex::new(worker));
     let own = LaneThread(Arc::clone(&worker));
     let handle = LaneHandle { id, lane_class, partition, commands, running, worker };
@@ -167,6 +170,11 @@ pub fn spawn_lane(config: LaneConfig, sink: Arc<dyn LaneSink>) -> Result<LaneHan
                 && let Err(error) = pin_this_thread(cores)
             {
                 warn!(lane, %error, "lane runs unpinned");
+            }
+            if config.partition.idle_priority()
+                && let Err(error) = enter_idle_priority()
+            {
+                warn!(lane, %error, "lane runs at ordinary priority, next to the others of its cores");
             }
             let watch = Watch { lane, sink: Arc::clone(&sink), inbox, asked: false };
             own.serve(watch, &*sink);

@@ -141,8 +141,11 @@ impl Collector {
         let end = self.end(spent, drive, interrupted);
         let measured_s = figures::seconds(end.saturating_sub(self.workload.warmup));
         let mut all = Tally::default();
-        models.iter().for_each(|model| all.add(model));
+        let (counted, other): (Vec<_>, Vec<_>) =
+            models.iter().zip(self.workload.counted()).partition(|(_, is)| *is);
+        counted.into_iter().for_each(|(model, _)| all.add(model));
         let total = figures::figures(&all, measured_s);
+        other.into_iter().for_each(|(model, _)| all.add(model));
         Report {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),

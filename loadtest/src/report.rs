@@ -32,7 +32,7 @@ pub struct Report {
     pub measured_s: f64,
     /// Whether the run was stopped early. The figures cover the time until then.
     pub interrupted: bool,
-    /// All models together.
+    /// All models together, without those of best effort if there are others.
     pub total: Figures,
     /// Models in the order of the workload.
     pub models: Vec<ModelFigures>,

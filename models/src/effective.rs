@@ -286,7 +286,7 @@ impl EffectiveConfig {
             ("queue_limit", false, number(&queue.max_size)),
             ("classes", false, classes.to_string()),
             ("default_class", false, default_class.to_string()),
-            ("class", false, if *best_effort { "best_effort" } else { "online" }.to_owned()),
+            ("class", true, if *best_effort { "best_effort" } else { "online" }.to_owned()),
             ("default_timeout", false, span(&queue.default_timeout)),
             ("timeout_override", false, queue.timeout_override.to_string()),
             ("timeout_delays", false, queue.delays.to_string()),
@@ -345,11 +345,12 @@ impl EffectiveConfig {
     }
 
     /// The options to load this model with for one lane.
-    pub fn load_options(&self, threads: usize, cores: Vec<usize>) -> LoadOptions {
+    pub fn load_options(&self, cores: &[usize], idle_priority: bool) -> LoadOptions {
         LoadOptions {
             engine: self.engine,
-            threads,
-            cores,
+            threads: cores.len().max(1),
+            cores: cores.to_vec(),
+            idle_priority,
             free_batch: self.free_batch,
             max_batch: self.max_batch,
             reshapes: self.reshapes.clone(),

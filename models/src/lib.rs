@@ -27,7 +27,7 @@ mod stopwatch;
 mod warm;
 
 pub use agreement::agree;
-pub use background::enter_background;
+pub use background::{enter_background, enter_idle_priority};
 pub use batching::DEFAULT_MAX_BATCH;
 pub use effective::{EffectiveConfig, SettingChange};
 pub use engine::{EngineChoice, Known, LoadOptions, UnknownEngine};

@@ -47,7 +47,8 @@ pub struct ModelSettings {
     /// Class of requests that bring no priority; 1 is the most important. Default: 1, or what `config.pbtxt`
     /// says. Example: `2`.
     pub default_class: Option<NonZeroU32>,
-    /// `"best_effort"`: all its requests run only on lanes that no other request wants, and have no objective. Default: `"online"`.
+    /// `"best_effort"`: all its requests run only while no other request wants the cores or the lane, and have no objective
+    /// (docs/best-effort.md). Default: `"online"`.
     /// Example: `"best_effort"`.
     pub class: Option<ModelClass>,
     /// Lanes that may run the model: `"all"` or a list of lane numbers from 0. Default: `"all"`.

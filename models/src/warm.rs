@@ -301,7 +301,7 @@ mod tests {
         let signature = inspect(files, &LoadOptions::default()).unwrap();
         let settings = ModelSettings::default();
         let config = EffectiveConfig::resolve(&files.name, Some(&pbtxt), &settings, &signature).unwrap();
-        let mut session = Loader::without_ort().load(files, &config.load_options(1, Vec::new())).unwrap();
+        let mut session = Loader::without_ort().load(files, &config.load_options(&[], false)).unwrap();
         warm_and_profile(session.as_mut(), &config).map(|warm| warm.times)
     }
 
@@ -447,7 +447,7 @@ mod tests {
         let files = repository.read(&name, Version(1), pbtxt.as_ref())?;
         let signature = inspect(&files, &LoadOptions::default())?;
         let config = EffectiveConfig::resolve(&name, pbtxt.as_ref(), &ModelSettings::default(), &signature)?;
-        let mut session = Loader::without_ort().load(&files, &config.load_options(1, Vec::new()))?;
+        let mut session = Loader::without_ort().load(&files, &config.load_options(&[], false))?;
         warm_and_profile(session.as_mut(), &config).map(|warm| warm.times)
     }
 

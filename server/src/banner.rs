@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use gpulet::{CoresDevice, DeviceInfo};
+use gpulet::{CoresDevice, DeviceInfo, LaneHandle};
 use node::{bundled, output};
 use oip::metadata::RepositoryIndexRow;
 use serde::Serialize;
@@ -69,7 +69,7 @@ pub fn json(service: &Service, addresses: Addresses) -> String {
         pid: std::process::id(),
         ready: service.node.not_ready().is_none(),
         devices: service.node.devices().infos().collect(),
-        lanes: service.node.lanes().iter().map(|lane| lane.cores().to_vec()).collect(),
+        lanes: ordinary_lanes(service).map(|lane| lane.cores().to_vec()).collect(),
         models: service.node.index(false).into_iter().map(row).collect(),
     };
     serde_json::to_string(&announcement).unwrap_or_default()
@@ -102,7 +102,12 @@ pub fn text(service: &Service, addresses: Addresses, schemes: Schemes, embedded:
             if row.version.is_empty() { String::new() } else { format!(" version {}", row.version) };
         text.push_str(&format!("{}{version} is not ready: {}\n", row.name, row.reason));
     }
-    text.push_str(&format!("\nlanes    {} on {}\n", service.node.lanes().len(), places(service)));
+    let ordinary = ordinary_lanes(service).count();
+    text.push_str(&format!("\nlanes    {ordinary} on {}", places(service)));
+    match service.node.lanes().len() - ordinary {
+        0 => text.push('\n'),
+        idle => text.push_str(&format!(", and {idle} at idle priority\n")),
+    }
     text.push_str(&format!(
         "HTTP     {}://{}/v2\ngRPC     {}\nmetrics  {}://{}/metrics\nadmin    {}://{}/ (the dashboard, for a browser)\n",
         schemes.http,
@@ -117,11 +122,15 @@ pub fn text(service: &Service, addresses: Addresses, schemes: Schemes, embedded:
     text
 }
 
+fn ordinary_lanes(service: &Service) -> impl Iterator<Item = &LaneHandle> {
+    service.node.lanes().iter().filter(|lane| !lane.partition().idle_priority())
+}
+
 /// What the lanes run on.
 fn places(service: &Service) -> String {
     let place = |info: &DeviceInfo| {
         if info.backend == CoresDevice::BACKEND {
-            let sets = service.node.lanes().iter().map(|lane| format!("{:?}", lane.cores()));
+            let sets = ordinary_lanes(service).map(|lane| format!("{:?}", lane.cores()));
             return format!("CPU cores {}", sets.collect::<Vec<_>>().join(" "));
         }
         format!("{} ({}, {}, {} units)", info.name, info.device_type, info.backend, info.units)

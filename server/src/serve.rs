@@ -182,7 +182,7 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
     identity_watch::announce(&identity, node.catalog().tenants(), &config.tls.client_tenant);
     listeners.spawn(identity_watch::run(Arc::clone(&identity), Arc::clone(&service), stop.clone()));
 
-    let agent = AgentProcess::start(&config.fleet, addresses.admin)?;
+    let agent = AgentProcess::start(&config.fleet, config.repository.path.as_deref(), addresses.admin)?;
 
     let cause = tokio::select! {
         cause = signalled() => cause,

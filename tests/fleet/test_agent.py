@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -133,3 +134,41 @@ def test_a_leader_and_an_agent_serve_a_model_from_its_resource(
         assert Client(server).infer("first", [ROW])[0] == 200
         assert api.call("DELETE", path)[0] == 200
         until(lambda: api.get(PLAN)["status"]["ready"] == [], "the model is unloaded", 40)
+
+
+def test_files_come_from_the_source_of_a_model_and_change_with_its_digest(
+    api: ApiServer, server: Tessera, tmp_path: Path
+) -> None:
+    store, path = tmp_path / "store", f"{GROUP}/models/sourced"
+    echo(1_000).place(store, "sourced")
+
+    def source() -> dict[str, str]:
+        # As docs/fleet-kubernetes.md says.
+        lines = "find . -type f -printf '%P\\n' | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum"
+        digest = subprocess.run(lines, shell=True, cwd=store / "sourced", check=True, capture_output=True, text=True)
+        return {"uri": f"file://{store}/sourced", "digest": f"sha256:{digest.stdout.split()[0]}"}
+
+    def version() -> str | None:
+        status, answer, _ = Client(server).infer("sourced", [ROW])
+        return answer["model_version"] if status == 200 else None
+
+    repository = str(tmp_path / "repository")
+    with Leader(api, "a"), start(api, server, tmp_path, "--repository", repository):
+        assert api.apply(f"{GROUP}/models", model("sourced", source=source()))[0] == 201
+        until(lambda: version() == "1", lambda: f"it serves: {api.call('GET', PLAN)}", 40)
+        (tmp_path / "store" / "sourced" / "1").rename(tmp_path / "store" / "sourced" / "2")
+        wrong = {**source(), "digest": "sha256:" + "0" * 64}
+        assert api.apply(f"{GROUP}/models", model("sourced", source=wrong))[0] == 200
+        refusals = lambda: api.get(PLAN)["status"].get("refusals", [])  # noqa: E731
+        until(refusals, "the refusal is reported", 40)
+        assert refusals()[0]["message"].startswith("source.digest: the files at file:///"), refusals()
+        assert version() == "1", "what was there serves on"
+        assert api.apply(f"{GROUP}/models", model("sourced", source=source()))[0] == 200
+        until(lambda: version() == "2", lambda: f"the new files serve: {api.get(PLAN)}", 40)
+        until(lambda: not refusals(), lambda: f"no refusal is left: {refusals()}", 40)
+    # A server and an agent that start again have the files in place.
+    with Tessera(Path(repository), options=["--load-mode", "explicit"]) as again:
+        with start(api, again, tmp_path, "--repository", repository):
+            until(lambda: "sourced" in ready(again), "the stored plan is in force", 30)
+        status, answer, _ = Client(again).infer("sourced", [ROW])
+        assert (status, answer["model_version"]) == (200, "2")

@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lane-plan", &["gpulet-core", "router-core"]),
     ("version-rollout", &[]),
     ("fleet-core", &["gpulet-core", "invariant", "router-core"]),
-    ("fleet-kubernetes", &["fleet-core", "gpulet-core", "invariant"]),
+    ("fleet-kubernetes", &["fleet-core", "gpulet-core", "invariant", "model-store"]),
     ("fleet-picker", &["fleet-core", "invariant", "router-core", "units"]),
     ("fleet-cli", &["fleet-core", "fleet-kubernetes", "fleet-picker", "gpulet-core", "invariant", "units"]),
     ("units", &[]),

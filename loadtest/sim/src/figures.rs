@@ -84,6 +84,8 @@ pub(crate) struct Figures {
     /// In [`SLO_STEPS`] of the model's SLO.
     pub multiples: Histogram<u64>,
     pub models: Vec<ModelCount>,
+    /// Whether the figures of all models count each.
+    counted: Vec<bool>,
     pub tenants: Vec<TenantCount>,
     window_began: bool,
     window_ended: bool,
@@ -103,6 +105,9 @@ pub(crate) struct LaneTime {
     pub busy: u128,
     /// Part of `busy` spent on batches that were preempted or failed.
     pub wasted: u128,
+    /// In which batches ran at idle priority.
+    pub at_idle_priority: u128,
+    lanes_at_idle_priority: u32,
     lanes_up: u32,
     lanes_busy: u32,
     at: u64,
@@ -139,6 +144,7 @@ impl Figures {
             latency_max: 0,
             multiples: Histogram::new_with_bounds(1, SLO_STEPS * SLO_MULTIPLES, 3)?,
             models: models.collect(),
+            counted: workload.counted(),
             tenants: vec![TenantCount::default(); workload.tenants.len()],
             window_began: false,
             window_ended: false,
@@ -181,14 +187,18 @@ impl Figures {
 
     /// Counts an arrival.
     pub(crate) fn came(&mut self, request: &Request) {
+        let inside = self.window.contains(request.arrived);
+        if let Some(model) = self.model(request.model).filter(|_| inside) {
+            model.offered += 1;
+        }
+        if !self.counts(request) {
+            return;
+        }
         self.series.offered(request.arrived);
-        if !self.window.contains(request.arrived) {
+        if !inside {
             return;
         }
         self.offered += 1;
-        if let Some(model) = self.model(request.model) {
-            model.offered += 1;
-        }
         if let Some(tenant) = known(self.tenants.get_mut(usize::from(request.tenant))) {
             tenant.offered += 1;
         }
@@ -198,6 +208,9 @@ impl Figures {
     pub(crate) fn went(&mut self, now: u64, request: &Request, outcome: Outcome, reason: Reason) {
         if outcome == Outcome::Done {
             self.answered(now, request);
+            return;
+        }
+        if !self.counts(request) {
             return;
         }
         self.series.refused(request.arrived);
@@ -220,8 +233,14 @@ impl Figures {
         let seen = now.saturating_add(self.overhead.draw(request.model));
         let latency = seen.saturating_sub(request.arrived);
         let good = request.deadline.is_none_or(|deadline| Nanos(seen) <= deadline);
-        self.series.answered(request.arrived, latency, good);
-        if !self.window.contains(request.arrived) {
+        let (counts, inside) = (self.counts(request), self.window.contains(request.arrived));
+        if inside {
+            self.answered_of_model(request, latency, good);
+        }
+        if counts {
+            self.series.answered(request.arrived, latency, good);
+        }
+        if !counts || !inside {
             return;
         }
         self.good += u64::from(good);
@@ -229,11 +248,17 @@ impl Figures {
         self.latencies.saturating_record(latency);
         self.latency_sum += u128::from(latency);
         self.latency_max = self.latency_max.max(latency);
-        let Some(model) = known(self.models.get_mut(request.model as usize)) else { return };
+        let slo = self.model(request.model).map_or(1, |model| model.slo);
+        self.multiples.saturating_record(scaled(latency, SLO_STEPS, slo));
+        if let Some(tenant) = known(self.tenants.get_mut(usize::from(request.tenant))) {
+            tenant.good += u64::from(good);
+        }
+    }
+
+    fn answered_of_model(&mut self, request: &Request, latency: u64, good: bool) {
+        let Some(model) = self.model(request.model) else { return };
         model.good += u64::from(good);
-        let in_steps = |steps: u64| scaled(latency, steps, model.slo);
-        self.multiples.saturating_record(in_steps(SLO_STEPS));
-        let in_model_steps = in_steps(MODEL_STEPS);
+        let in_model_steps = scaled(latency, MODEL_STEPS, model.slo);
         if model.latencies.is_none() {
             model.latencies = Histogram::new(2).ok();
         }
@@ -241,9 +266,11 @@ impl Figures {
             // Grows by itself, so nothing is out of range.
             let _ = latencies.record(in_model_steps);
         }
-        if let Some(tenant) = known(self.tenants.get_mut(usize::from(request.tenant))) {
-            tenant.good += u64::from(good);
-        }
+    }
+
+    /// Whether the figures of all models count a request.
+    pub(crate) fn counts(&self, request: &Request) -> bool {
+        self.counted.get(request.model as usize).copied().unwrap_or(true)
     }
 
     /// Counts a batch that ended in any way.
@@ -279,13 +306,22 @@ impl Figures {
         }
     }
 
-    /// Counts `busy` more busy lanes and `up` more available lanes from `now` on. Negative values count fewer.
+    /// Sets how many lanes run a batch at idle priority from `now` on.
+    pub(crate) fn at_idle_priority(&mut self, now: u64, lanes: u32) {
+        if lanes != self.lane_time.lanes_at_idle_priority {
+            self.lanes(now, 0, 0);
+            self.lane_time.lanes_at_idle_priority = lanes;
+        }
+    }
+
+    /// Counts `busy` more busy lanes and `up` more available lanes from `now` on, of ordinary priority. Negative values count fewer.
     pub(crate) fn lanes(&mut self, now: u64, busy: i32, up: i32) {
         let (from, to) = (self.lane_time.at, now.min(self.window.to));
         if to > from {
             let inside = u128::from(to.saturating_sub(from.max(self.window.from)));
             self.lane_time.up += inside * u128::from(self.lane_time.lanes_up);
             self.lane_time.busy += inside * u128::from(self.lane_time.lanes_busy);
+            self.lane_time.at_idle_priority += inside * u128::from(self.lane_time.lanes_at_idle_priority);
             self.series.busy(from, to, self.lane_time.lanes_busy);
             self.lane_time.at = to;
         }

@@ -23,6 +23,7 @@ pub(crate) struct Running {
     pub held: Held,
     /// Virtual time at which the batch started, in nanoseconds.
     pub start: u64,
+    /// When it ends. While it stands still, how long it runs once it goes on.
     pub end: u64,
 }
 
@@ -30,6 +31,8 @@ pub(crate) struct Running {
 struct Lane {
     up: bool,
     running: Option<Running>,
+    /// Whether its batch stands still, or would.
+    stands_still: bool,
     /// Run next, in this order.
     waiting: VecDeque<Held>,
     /// Changes whenever a batch is taken off before its end, so that its end is not taken for another's.
@@ -41,14 +44,48 @@ struct Lane {
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
     depth: u32,
+    /// Number of lanes of ordinary priority. Further ones have idle priority, on the devices of these in their order.
+    ordinary: u32,
     ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
 }
 
 impl Lanes {
-    /// Creates `count` lanes, all down.
-    pub(crate) fn new(count: u32, depth: u32) -> Self {
+    /// Creates `count` lanes, all down, of which the first `ordinary` have ordinary priority.
+    pub(crate) fn new((count, ordinary): (u32, u32), depth: u32) -> Self {
         let lanes = (0..count).map(|_| Lane::default()).collect();
-        Self { lanes, depth, ends: BinaryHeap::with_capacity(count as usize) }
+        Self { lanes, depth, ordinary, ends: BinaryHeap::with_capacity(count as usize) }
+    }
+
+    /// Number of lanes.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.lanes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Number of batches at idle priority that do not stand still.
+    pub(crate) fn working_at_idle_priority(&self) -> u32 {
+        let idle = self.lanes.iter().skip(self.ordinary as usize);
+        let working = idle.filter(|lane| lane.running.is_some() && !lane.stands_still).count();
+        u32::try_from(working).unwrap_or(u32::MAX)
+    }
+
+    /// Lets the lane of idle priority on the device of another one stand still, or go on.
+    fn hold(&mut self, lane: u32, now: u64, stands_still: bool) {
+        let number = lane.saturating_add(self.ordinary);
+        if lane >= self.ordinary {
+            return;
+        }
+        let Some(idle) = self.lanes.get_mut(number as usize) else { return };
+        if idle.stands_still == stands_still {
+            return;
+        }
+        idle.stands_still = stands_still;
+        let Some(running) = &mut idle.running else { return };
+        idle.epoch = idle.epoch.wrapping_add(1);
+        running.end =
+            if stands_still { running.end.saturating_sub(now) } else { now.saturating_add(running.end) };
+        if !stands_still {
+            self.ends.push(Reverse((running.end, number, idle.epoch)));
+        }
     }
 
     fn lane_mut(&mut self, lane: u32) -> Option<&mut Lane> {
@@ -62,7 +99,8 @@ impl Lanes {
     }
 
     /// Fails a lane. Returns the running and the waiting batches, which are lost.
-    pub(crate) fn go_down(&mut self, lane: u32) -> (Option<Running>, VecDeque<Held>) {
+    pub(crate) fn go_down(&mut self, lane: u32, now: u64) -> (Option<Running>, VecDeque<Held>) {
+        self.hold(lane, now, false);
         let Some(lane) = self.lane_mut(lane) else { return (None, VecDeque::new()) };
         lane.up = false;
         lane.epoch = lane.epoch.wrapping_add(1);
@@ -97,8 +135,13 @@ impl Lanes {
     }
 
     fn start(&mut self, lane: u32, held: Held, now: u64, time: u64) {
-        let end = now.saturating_add(time);
+        self.hold(lane, now, true);
         let Some(entry) = self.lane_mut(lane) else { return };
+        if entry.stands_still {
+            entry.running = Some(Running { held, start: now, end: time });
+            return;
+        }
+        let end = now.saturating_add(time);
         entry.running = Some(Running { held, start: now, end });
         let epoch = entry.epoch;
         self.ends.push(Reverse((end, lane, epoch)));
@@ -112,7 +155,10 @@ impl Lanes {
     /// Starts the batch that waits for a lane, if there is one; `time` says how long it takes.
     pub(crate) fn start_next(&mut self, lane: u32, now: u64, time: impl FnOnce(Held) -> u64) -> bool {
         let waiting = self.lane_mut(lane).filter(|lane| lane.running.is_none());
-        let Some(held) = waiting.and_then(|lane| lane.waiting.pop_front()) else { return false };
+        let Some(held) = waiting.and_then(|lane| lane.waiting.pop_front()) else {
+            self.hold(lane, now, false);
+            return false;
+        };
         self.start(lane, held, now, time(held));
         true
     }
@@ -159,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_second_batch_waits_for_the_first() {
-        let mut lanes = Lanes::new(2, 2);
+        let mut lanes = Lanes::new((2, 2), 2);
         lanes.come_up(1);
         assert!(lanes.give(0, held(1), 0, || 5).is_err(), "lane 0 is down");
         assert!(lanes.give(1, held(1), 0, || 5).unwrap());
@@ -173,15 +219,38 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_at_idle_priority_stands_still_while_its_device_runs_another() {
+        let mut lanes = Lanes::new((2, 1), 2);
+        lanes.come_up(0);
+        lanes.come_up(1);
+        lanes.give(1, held(1), 0, || 10).unwrap();
+        assert_eq!((lanes.next_end(), lanes.working_at_idle_priority()), (Some(10), 1));
+        lanes.give(0, held(2), 4, || 5).unwrap();
+        assert_eq!((lanes.next_end(), lanes.working_at_idle_priority()), (Some(9), 0));
+        lanes.give(0, held(3), 5, || 5).unwrap();
+        assert_eq!(lanes.finish_next().unwrap().1.held, held(2));
+        assert!(lanes.start_next(0, 9, |_| 1));
+        assert_eq!(lanes.finish_next().unwrap().1.held, held(3));
+        assert!(!lanes.start_next(0, 10, |_| 1));
+        assert_eq!(lanes.finish_next(), Some((1, Running { held: held(1), start: 0, end: 16 })));
+        lanes.give(0, held(4), 20, || 5).unwrap();
+        lanes.give(1, held(5), 21, || 5).unwrap();
+        assert_eq!(lanes.finish_next().unwrap().0, 0);
+        assert_eq!(lanes.next_end(), None, "it stands still until the lane is free");
+        assert!(!lanes.start_next(0, 25, |_| 1));
+        assert_eq!(lanes.finish_next(), Some((1, Running { held: held(5), start: 21, end: 30 })));
+    }
+
+    #[test]
     fn the_end_of_a_batch_that_was_taken_off_is_forgotten() {
-        let mut lanes = Lanes::new(1, 1);
+        let mut lanes = Lanes::new((1, 1), 1);
         lanes.come_up(0);
         lanes.give(0, held(1), 0, || 5).unwrap();
         assert_eq!(lanes.preempt(0, BatchId(9)), None);
         assert!(lanes.preempt(0, BatchId(1)).unwrap().is_some());
         lanes.give(0, held(2), 1, || 9).unwrap();
         assert_eq!(lanes.next_end(), Some(10));
-        assert_eq!(lanes.go_down(0).0.unwrap().held, held(2));
+        assert_eq!(lanes.go_down(0, 3).0.unwrap().held, held(2));
         assert_eq!(lanes.next_end(), None);
     }
 }

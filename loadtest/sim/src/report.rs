@@ -34,7 +34,7 @@ pub struct Report {
     pub lanes: u32,
     /// Seconds of virtual time from the end of the warm-up to the end of the traffic.
     pub virtual_seconds: f64,
-    /// How requests ended.
+    /// How requests ended. Requests, rates, attainment, latencies and the series leave out models of best effort, if there are others.
     pub requests: Requests,
     /// Requests offered a second.
     pub offered_rate: f64,
@@ -50,6 +50,8 @@ pub struct Report {
     pub batches: u64,
     /// Share of the time of available lanes in which they worked, 0 to 1, including lost work.
     pub lane_busy: f64,
+    /// Share of the same time in which batches ran at idle priority.
+    pub at_idle_priority: f64,
     /// Share of the time of available lanes spent on batches that were preempted or failed with their lane, 0 to 1.
     pub lost_lane_time: f64,
     /// Batches that were preempted.

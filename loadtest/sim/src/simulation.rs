@@ -112,11 +112,12 @@ impl Simulation {
         let known = partition
             .as_ref()
             .map(|one| (one.open_gpulets.lanes_max(), one.control_inputs.models.as_slice()));
-        let lanes = known.map_or(workload.lanes.count, |(lanes, _)| lanes);
+        let ordinary = known.map_or(workload.lanes.count, |(lanes, _)| lanes);
+        let lanes = if workload.lanes.idle_priority { ordinary.saturating_mul(2) } else { ordinary };
         let rollouts = Rollouts::new(workload);
         let fleet = workload.fleet.as_ref().filter(|fleet| known.is_none() && fleet.is_unequal());
         let mut moves: Vec<ModelMove> = Vec::new();
-        let specs: Vec<ModelSpec> = match known {
+        let mut specs: Vec<ModelSpec> = match known {
             Some((_, models)) => setup.specs_on_gpulets(models),
             None => {
                 let own = workload.models.iter().map(|model| (model, 1.0));
@@ -136,6 +137,13 @@ impl Simulation {
                 specs.collect::<Result<_, _>>()?
             }
         };
+        if workload.lanes.idle_priority {
+            let at_idle_priority = workload.models.iter().map(|model| model.best_effort);
+            for (spec, is) in specs.iter_mut().zip(at_idle_priority.chain(std::iter::repeat(false))) {
+                let own = if is { ordinary..lanes } else { 0..ordinary };
+                spec.lanes = ModelLanes::Only(own.map(LaneId).collect());
+            }
+        }
         let largest = specs.iter().map(|spec| spec.max_batch).max().unwrap_or(0);
         let router = Router::new(setup.router(workload, lanes)?)?;
         let tenants_are_counted = router.tenant_uses().next().is_some();
@@ -165,7 +173,7 @@ impl Simulation {
             noise: ExecutionNoise::on(workload, lanes)?,
             // A batch of best effort that is preempted is still there when the next one is handed over.
             lanes: Lanes::new(
-                lanes,
+                (lanes, ordinary),
                 1 + u32::from(setup.policy.plans_ahead())
                     + u32::from(workload.models.iter().any(|model| model.best_effort)),
             ),
@@ -189,7 +197,7 @@ impl Simulation {
 
     /// `moves` say the times of the models on lanes of further device types.
     fn begin(&mut self, specs: &[ModelSpec], moves: Vec<ModelMove>) -> Result<(), Breach> {
-        let lanes = if self.partition.is_some() { 0 } else { self.workload.lanes.count };
+        let lanes = if self.partition.is_some() { 0 } else { self.lanes.count() };
         for lane in 0..lanes {
             self.lane_up(lane)?;
         }
@@ -297,6 +305,11 @@ impl Simulation {
         end != u64::MAX && self.partition.as_ref().is_some_and(|one| one.look_at < end)
     }
 
+    /// Whether a lane has ordinary priority.
+    fn is_ordinary(&self, lane: u32) -> bool {
+        !self.workload.lanes.idle_priority || lane < self.workload.lanes.count
+    }
+
     fn change(&self) -> Option<LaneChange> {
         self.workload.lanes.changes.get(self.changes).copied()
     }
@@ -320,6 +333,9 @@ impl Simulation {
         while let Some(request) = self.rollouts.mirrors.pop_front() {
             self.mirror(request)?;
         }
+        if self.workload.lanes.idle_priority {
+            self.figures.at_idle_priority(self.now, self.lanes.working_at_idle_priority());
+        }
         self.tell_control()
     }
 
@@ -332,7 +348,7 @@ impl Simulation {
         if change.up {
             return self.lane_up(change.lane);
         }
-        let (running, waiting) = self.lanes.go_down(change.lane);
+        let (running, waiting) = self.lanes.go_down(change.lane, self.now);
         if let Some(running) = running {
             self.figures.ran(self.now, change.lane, &running, SpanEnd::Lost);
         }
@@ -348,7 +364,9 @@ impl Simulation {
 
     fn lane_up(&mut self, lane: u32) -> Result<(), Breach> {
         self.lanes.come_up(lane);
-        self.figures.lanes(self.now, 0, 1);
+        if self.is_ordinary(lane) {
+            self.figures.lanes(self.now, 0, 1);
+        }
         let device_type = self.workload.device_type_of(lane);
         let lane_class = LaneClass(u32::try_from(device_type).unwrap_or(u32::MAX));
         self.feed(Event::LaneUp(LaneSpec::new(LaneId(lane), lane_class)))
@@ -372,7 +390,7 @@ impl Simulation {
         let (now, noise) = (self.now, &mut self.noise);
         let (workload, rollouts) = (&self.workload, &self.rollouts);
         let time = |held| time_on_lane(noise, (workload, rollouts), lane, held, now);
-        if !self.lanes.start_next(lane, now, time) {
+        if !self.lanes.start_next(lane, now, time) && self.is_ordinary(lane) {
             self.figures.lanes(now, -1, 0);
         }
         if let Some(watch) = &mut self.watch {
@@ -504,7 +522,7 @@ impl Simulation {
                     Some(profiled) => noise.true_time(lane.0, model, profiled, now),
                     None => time_on_lane(noise, (workload, rollouts), lane.0, held, now),
                 };
-                if self.lanes.give(lane.0, held, now, time)? {
+                if self.lanes.give(lane.0, held, now, time)? && self.is_ordinary(lane.0) {
                     self.figures.lanes(now, 1, 0);
                     if let Some(partition) = &mut self.partition {
                         partition.open_gpulets.begins(lane.0)?;

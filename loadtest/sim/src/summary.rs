@@ -36,6 +36,7 @@ impl Simulation {
             mean_batch: share(rows, batches, 0.0),
             batches,
             lane_busy: of_up(lane_time.busy),
+            at_idle_priority: of_up(lane_time.at_idle_priority),
             lost_lane_time: of_up(lane_time.wasted),
             preempted: figures.preempted,
             lost: figures.lost,
@@ -85,8 +86,11 @@ impl Simulation {
 
     fn requests_by_end(&self) -> Requests {
         let figures = &self.figures;
-        let unfinished =
-            self.requests.iter().filter(|request| figures.window.contains(request.arrived)).count();
+        let unfinished = self
+            .requests
+            .iter()
+            .filter(|request| figures.counts(request) && figures.window.contains(request.arrived))
+            .count();
         let mut refused = BTreeMap::new();
         for (&reason, &count) in &figures.refused {
             *refused.entry(word(reason)).or_insert(0) += count;

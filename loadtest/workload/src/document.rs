@@ -42,6 +42,8 @@ pub(crate) struct LanesSection {
     /// One, where nothing else is said; a share of each device, where there are some.
     pub(crate) count: Option<u32>,
     #[serde(default)]
+    pub(crate) idle_priority: bool,
+    #[serde(default)]
     pub(crate) noise: NoiseSection,
     pub(crate) overhead: Option<SpansSection>,
     #[serde(default)]

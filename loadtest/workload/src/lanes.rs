@@ -14,6 +14,9 @@ const STALLS_EVERY_MIN: u64 = 1_000_000;
 pub struct Lanes {
     /// Number of lanes, which are numbered from 0. For a workload with devices, the number of devices.
     pub count: u32,
+    /// Whether each lane has another one on the same device at idle priority, with the number `count` higher: models of best
+    /// effort run only there, and their batches stand still while the lane itself runs one.
+    pub idle_priority: bool,
     /// How true execution times differ from the profiles.
     pub noise: Noise,
     /// Overhead of a lane between two batches, in addition to the model's own time: hand-over to the lane and back, and
@@ -66,6 +69,7 @@ impl Lanes {
         }
         Ok(Self {
             count,
+            idle_priority: section.idle_priority,
             noise: Noise::read(&section.noise)?,
             overhead: Spans::read(section.overhead.as_ref(), "lanes.overhead")?,
             changes: read_failures(section, count)?,

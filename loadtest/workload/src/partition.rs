@@ -143,6 +143,10 @@ fn check_others(document: &Document) -> Result<(), WorkloadError> {
         let problem = "set together with [devices], whose gpulets are the lanes: expected one of them";
         return together("lanes.count".to_owned(), problem);
     }
+    if document.lanes.idle_priority {
+        let problem = "set together with [devices], whose gpulets have one priority: expected one of them";
+        return together("lanes.idle_priority".to_owned(), problem);
+    }
     if !document.lanes.failures.is_empty() {
         let problem = "set together with [devices], whose gpulets are the lanes: expected none";
         return together("lanes.failures".to_owned(), problem);

@@ -83,6 +83,10 @@ fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Wor
             let problem = "expected `online`: a fleet is simulated without best effort".to_owned();
             return Err(WorkloadError::new(format!("models.{}.class", model.group), problem));
         }
+        if lanes.idle_priority {
+            let problem = "a fleet is simulated without best effort: remove it, or [fleet]";
+            return Err(WorkloadError::new("lanes.idle_priority", problem));
+        }
         fleet.check_models(&models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>())?;
     }
     let Document { name, about, seed, warmup, .. } = document;

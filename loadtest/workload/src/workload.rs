@@ -149,6 +149,13 @@ impl Model {
 }
 
 impl Workload {
+    /// Whether the figures of all models together count each model. Those of best effort have no objective and wait for as long as
+    /// it takes, so they count only if there are no others.
+    pub fn counted(&self) -> Vec<bool> {
+        let all = self.models.iter().all(|model| model.best_effort);
+        self.models.iter().map(|model| all || !model.best_effort).collect()
+    }
+
     /// Index of the device type of a lane, 0 without a fleet.
     pub fn device_type_of(&self, lane: u32) -> usize {
         let node = |fleet: &Fleet| lane / (self.lanes.count / fleet.nodes.max(1)).max(1);

@@ -63,7 +63,7 @@ fn tessera_toml_wins_over_config_pbtxt() {
     assert_eq!(both.preferred.iter().map(|size| size.get()).collect::<Vec<_>>(), [2, 16]);
     assert_eq!((both.queue.max_size.unwrap().get(), both.default_class.get()), (9, 5));
     assert_eq!(both.versions, VersionPolicy::Latest(NonZeroU32::new(2).unwrap()));
-    assert_eq!(both.load_options(3, vec![0, 1, 2]).threads, 3);
+    assert_eq!(both.load_options(&[0, 1, 2], false).threads, 3);
 }
 
 #[test]

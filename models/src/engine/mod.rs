@@ -263,6 +263,8 @@ pub struct LoadOptions {
     /// Cores of the lane, the calling thread's first. Further threads are pinned to the others when there are
     /// at least as many cores as threads.
     pub cores: Vec<usize>,
+    /// Whether threads and processes of the session run at idle priority. The calling thread has it already.
+    pub idle_priority: bool,
     /// Bound on the plans that tract keeps for one session, one for each combination of input shapes.
     pub plan_cache: usize,
     /// Frees a batch dimension that the file fixes at 1, and checks that the changed graph gives two rows the same
@@ -293,6 +295,7 @@ impl Default for LoadOptions {
             engine: EngineChoice::Auto,
             threads: 1,
             cores: Vec::new(),
+            idle_priority: false,
             plan_cache: 16,
             free_batch: false,
             max_batch: None,

@@ -74,7 +74,7 @@ fn load(
     };
     let session = if threads_of_providers {
         // Threads that a provider starts inherit the cores and the priority of the thread that makes the session.
-        pool::at_ordinary_priority(nursery, options.cores.clone(), make).map_err(failure)?
+        pool::as_on_lane(nursery, options, make).map_err(failure)?
     } else {
         make()
     };
@@ -137,7 +137,7 @@ fn configure(
     if threads > 1 || operators > 1 {
         // With fewer cores than threads, the threads are not pinned.
         let cores = options.cores.get(..threads.max(operators)).unwrap_or_default();
-        builder = builder.with_thread_manager(Pool::new(library.nursery().clone(), cores))?;
+        builder = builder.with_thread_manager(Pool::new(library.nursery().clone(), cores, options.idle_priority))?;
     }
     Ok(builder)
 }

@@ -115,6 +115,7 @@ fn setup(files: &ModelFiles, config: &Value, options: &LoadOptions, host: HostSl
         auto_complete: completes(files),
         interpreter: Interpreter::of(options.python.interpreter.as_deref(), config, folder)?,
         cores: options.cores.clone(),
+        idle_priority: options.idle_priority,
         device,
         load_timeout: options.python.load_timeout,
         host,

@@ -346,7 +346,7 @@ fn clients_see_the_shapes_of_the_configuration_and_the_graph_those_of_reshape() 
     for engine in engines(&loader) {
         let options = LoadOptions {
             engine: EngineChoice::Named(engine),
-            ..config(text).unwrap().load_options(1, Vec::new())
+            ..config(text).unwrap().load_options(&[], false)
         };
         let mut session = loader.load(&graph.clone().files(), &options).unwrap();
         let signature = session.signature().clone();

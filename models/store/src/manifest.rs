@@ -31,14 +31,23 @@ pub struct Manifest {
 impl Manifest {
     /// Identifies the content: the same keys with the same content have the same identifier.
     pub fn id(&self) -> String {
+        let mut id = self.digest_of_lines(" ").to_string();
+        id.truncate(32);
+        id
+    }
+
+    /// SHA-256 of the output of `sha256sum` for all objects, in the order of their keys as bytes.
+    pub fn digest(&self) -> Digest {
+        self.digest_of_lines("  ")
+    }
+
+    fn digest_of_lines(&self, space: &str) -> Digest {
         let mut text = String::new();
         for (key, entry) in &self.objects {
             // A key has no line break.
-            let _ = writeln!(text, "{} {key}", entry.digest);
+            let _ = writeln!(text, "{}{space}{key}", entry.digest);
         }
-        let mut id = Digest::of(text.as_bytes()).to_string();
-        id.truncate(32);
-        id
+        Digest::of(text.as_bytes())
     }
 
     /// Bytes of all objects.

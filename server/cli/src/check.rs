@@ -143,7 +143,7 @@ fn session(loader: &Loader, load: bool, planned: &Planned, files: &ModelFiles) -
     if !load {
         return Vec::new();
     }
-    let loaded = loader.load(files, &planned.config.load_options(1, Vec::new()));
+    let loaded = loader.load(files, &planned.config.load_options(&[], false));
     let warmed = loaded.and_then(|mut session| {
         let warm = warm_and_profile(session.as_mut(), &planned.config)?;
         Ok((session.engine(), warm, planned.check_sequences(session.signature())))

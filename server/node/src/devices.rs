@@ -21,7 +21,7 @@ use gpulet::{
 use gpulet_core::id::DeviceId;
 use gpulet_core::profile::Profile;
 use lane_plan::LaneClasses;
-use models::{Loader, ModelFiles};
+use models::{Loader, ModelClass, ModelFiles};
 
 use crate::config::{Config, Emulated, Gpus, Isolation};
 use crate::metrics::{BusySink, WatchedGpu};
@@ -52,6 +52,14 @@ pub struct Share {
     pub first_unit: u32,
     /// Number of units.
     pub units: u32,
+    /// Whether its batches run only while no other share wants its units.
+    #[serde(skip_serializing_if = "is_false")]
+    pub idle_priority: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
+fn is_false(is: &bool) -> bool {
+    !is
 }
 
 /// The devices that models run on.
@@ -77,7 +85,10 @@ impl Devices {
         let found = gpus_of_machine(config);
         let (described, start) = match (config.devices.emulated.as_slice(), found) {
             ([], Some(found)) => whole_gpus(found, ort_library.as_ref()),
-            ([], None) => cores(config.lanes.shared, core_sets, ort_library)?,
+            ([], None) => {
+                let found = cores(config.lanes.shared, core_sets, ort_library)?;
+                if wants_idle_priority(config) { with_idle_priority(found) } else { found }
+            }
             (emulated, _) => emulate(emulated, &profiles, &config.partition.profiles)?,
         };
         let model_host = loader.host.clone();
@@ -149,6 +160,16 @@ impl Devices {
         &self.start
     }
 
+    /// The lane of idle priority on the units of each other lane. Empty without such lanes.
+    pub fn idle_lanes(&self) -> BTreeMap<u32, u32> {
+        let numbered = || (0..).zip(&self.start);
+        let same = |lane: &Share| {
+            let of = |other: &Share| Share { idle_priority: false, ..other.clone() } == *lane;
+            numbered().find(|(_, other)| other.idle_priority && of(other)).map(|(idle, _)| idle)
+        };
+        numbered().filter_map(|(lane, share)| Some((lane, same(share)?))).collect()
+    }
+
     /// Description of each device.
     pub fn infos(&self) -> impl Iterator<Item = &DeviceInfo> {
         self.all.iter().map(|device| device.info())
@@ -190,7 +211,10 @@ impl Devices {
         let device = self.all.iter().find(|device| share.device == device.info().name.as_str());
         let device = device.ok_or_else(|| DeviceError(format!("there is no device `{}`", share.device)))?;
         let spec = PartitionSpec { lane, first_unit: share.first_unit, units: share.units };
-        let partition: Arc<dyn Partition> = device.open(&spec, Arc::clone(&watch))?;
+        let partition: Arc<dyn Partition> = match share.idle_priority {
+            false => device.open(&spec, Arc::clone(&watch)),
+            true => device.open_at_idle_priority(&spec, Arc::clone(&watch)),
+        }?;
         let lane_class = self.classes().of(&share.device, share.units).0;
         let config =
             LaneConfig { id: lane, partition, mailbox: LANE_MAILBOX, lane_class, run_here_max: RUN_HERE_MAX };
@@ -285,7 +309,12 @@ fn gpus_of_machine(config: &Config) -> Option<Vec<Gpu>> {
 }
 
 fn whole_gpus(found: Vec<Gpu>, ort_library: Option<&PathBuf>) -> Found {
-    let share = |gpu: &Gpu| Share { device: gpu.name.as_str().into(), first_unit: 0, units: gpu.units };
+    let share = |gpu: &Gpu| Share {
+        device: gpu.name.as_str().into(),
+        first_unit: 0,
+        units: gpu.units,
+        idle_priority: false,
+    };
     let start = found.iter().map(share).collect();
     for gpu in &found {
         tracing::info!(
@@ -310,11 +339,30 @@ fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -
     let mut start = Vec::with_capacity(core_sets.len());
     for set in core_sets {
         let units = u32::try_from(set.len())?;
-        start.push(Share { device: CORES.into(), first_unit, units });
+        start.push(Share { device: CORES.into(), first_unit, units, idle_priority: false });
         first_unit += if shared { 0 } else { units };
     }
     let (name, memory_bytes) = (CORES.to_owned(), memory::for_models());
     Ok((vec![Described::Cores { name, cores, memory_bytes, ort_library }], start))
+}
+
+/// Whether models of best effort run at idle priority. A worker process and gpulets that move have one priority.
+fn wants_idle_priority(config: &Config) -> bool {
+    let best_effort = config.models.values().any(|model| model.class == Some(ModelClass::BestEffort));
+    best_effort && config.devices.isolation == Isolation::None && !config.partition.live
+}
+
+/// Adds a lane of idle priority for each set of cores.
+fn with_idle_priority((devices, mut start): Found) -> Found {
+    let mut idle: Vec<Share> = Vec::new();
+    for share in &start {
+        let share = Share { idle_priority: true, ..share.clone() };
+        if !idle.contains(&share) {
+            idle.push(share);
+        }
+    }
+    start.extend(idle);
+    (devices, start)
 }
 
 fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyhow::Result<Found> {
@@ -341,7 +389,7 @@ fn emulate(entries: &[Emulated], profiles: &[Profile], files: &[String]) -> anyh
         }
         for _ in 0..entry.count.get() {
             let name = format!("gpu{}", devices.len());
-            start.push(Share { device: name.as_str().into(), first_unit: 0, units });
+            start.push(Share { device: name.as_str().into(), first_unit: 0, units, idle_priority: false });
             devices.push(Described::Emulated {
                 emulation: Emulation {
                     device_type: entry.kind.clone(),

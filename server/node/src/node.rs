@@ -121,6 +121,7 @@ impl Node {
         let environment = Environment {
             router,
             lanes: lanes.clone(),
+            idle_lanes: devices.idle_lanes(),
             live,
             activation: config.partition.idle.filter(|_| live).map(|_| ActivationOptions {
                 wanted: Arc::default(),

@@ -5,6 +5,7 @@
 //! however that ends.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,13 +36,21 @@ pub struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts the agent, if the settings ask for one, for the server with this admin address.
+    /// Starts the agent, if the settings ask for one, for the server with this admin address. It may write files of models to the folder of
+    /// the repository.
     ///
     /// # Errors
     /// The program cannot be started.
-    pub fn start(settings: &Fleet, admin: SocketAddr) -> anyhow::Result<Option<Self>> {
+    pub fn start(
+        settings: &Fleet,
+        repository: Option<&Path>,
+        admin: SocketAddr,
+    ) -> anyhow::Result<Option<Self>> {
         let (Some(node), true) = (&settings.node, settings.agent) else { return Ok(None) };
         let mut command = command(settings, node, admin);
+        if let Some(folder) = repository.filter(|folder| folder.is_dir()) {
+            command.arg("--repository").arg(folder);
+        }
         let child = command.spawn().with_context(|| format!("fleet.agent: {}", missing_program("agent")))?;
         let (stop, stopped) = mpsc::channel();
         let (end, ended) = mpsc::channel();

@@ -30,6 +30,8 @@ pub struct Traffic {
     pub requests: u64,
     /// Lanes that are up.
     pub lanes: u32,
+    /// Whether each has another one at idle priority.
+    pub idle_priority: bool,
     /// Policy of the model with the most requests.
     pub policy: String,
     /// Its options.
@@ -43,6 +45,7 @@ pub struct Traffic {
 struct ModelTraffic {
     name: String,
     objective: Option<Duration>,
+    best_effort: bool,
     rows: u32,
     /// Time of batches by rows, ascending in both.
     times: Vec<(u32, Duration)>,
@@ -57,7 +60,9 @@ impl Traffic {
     /// # Errors
     /// No request has ended lately.
     pub fn of(activity: &Activity, node: &Node) -> Result<Self, Refusal> {
-        let lanes = node.catalog().lanes().len();
+        let (at_idle_priority, ordinary): (Vec<_>, Vec<_>) =
+            node.catalog().lanes().into_iter().partition(|lane| lane.partition().idle_priority());
+        let (lanes, idle_priority) = (ordinary.len(), !at_idle_priority.is_empty());
         let serving = node.catalog().all_serving();
         let mut notes = vec![format!(
             "arrivals are spread at random within each {PERIOD_SECONDS} s, and requests have the mean number of rows"
@@ -101,7 +106,8 @@ impl Traffic {
             ));
         };
         let lanes = u32::try_from(lanes.max(1)).unwrap_or(u32::MAX);
-        let mut traffic = Self { seconds: 0, requests: 0, lanes, policy, batching, notes, models };
+        let mut traffic =
+            Self { seconds: 0, requests: 0, lanes, idle_priority, policy, batching, notes, models };
         traffic.shorten();
         Ok(traffic)
     }
@@ -143,6 +149,9 @@ impl Traffic {
     ) -> Result<Workload, units::Fault> {
         let mut text =
             format!("name = \"last hour\"\nduration = \"{}s\"\n[lanes]\ncount = {lanes}\n", self.seconds);
+        if self.idle_priority {
+            text.push_str("idle_priority = true\n");
+        }
         for (number, model) in self.models.iter().enumerate() {
             let objective = objectives.get(&model.name).map(|span| span.0).or(model.objective);
             // Writing to a string cannot fail.
@@ -188,7 +197,16 @@ impl ModelTraffic {
         let largest = times.last().map_or(1, |(rows, _)| *rows);
         let rows = (loaded.statistics.mean_rows().round() as u32).clamp(1, largest);
         let objective = loaded.config().slo;
-        Ok(Self { name: hour.name, objective, rows, times, periods: hour.periods, measured: hour.attainment })
+        let best_effort = loaded.config().best_effort;
+        Ok(Self {
+            name: hour.name,
+            objective,
+            best_effort,
+            rows,
+            times,
+            periods: hour.periods,
+            measured: hour.attainment,
+        })
     }
 
     /// Requests of one period. 0 is the newest.
@@ -199,8 +217,11 @@ impl ModelTraffic {
     fn write(&self, text: &mut String, number: usize, objective: Option<Duration>) -> std::fmt::Result {
         let us = |time: Duration| format!("{:.3}us", time.as_secs_f64() * 1e6);
         writeln!(text, "[models.{:?}]", self.name)?;
-        writeln!(text, "slo = \"{}\"", us(objective.unwrap_or(NO_OBJECTIVE)))?;
-        writeln!(text, "deadline = {}\nrows = {}", objective.is_some(), self.rows)?;
+        writeln!(text, "slo = \"{}\"\nrows = {}", us(objective.unwrap_or(NO_OBJECTIVE)), self.rows)?;
+        match self.best_effort {
+            true => writeln!(text, "class = \"best_effort\"")?,
+            false => writeln!(text, "deadline = {}", objective.is_some())?,
+        }
         let points: Vec<String> =
             self.times.iter().map(|(rows, time)| format!("[{rows}, \"{}\"]", us(*time))).collect();
         writeln!(text, "profile = {{ points = [{}] }}", points.join(", "))?;
@@ -231,6 +252,7 @@ mod tests {
     fn model(name: &str, periods: &[u64]) -> ModelTraffic {
         ModelTraffic {
             name: name.to_owned(),
+            best_effort: false,
             objective: Some(Duration::from_millis(50)),
             rows: 1,
             times: vec![(1, Duration::from_millis(5)), (8, Duration::from_millis(12))],
@@ -241,18 +263,28 @@ mod tests {
 
     fn traffic(models: Vec<ModelTraffic>) -> Traffic {
         let (policy, batching) = ("deadline".to_owned(), BatchOptions::default());
-        let mut traffic =
-            Traffic { seconds: 0, requests: 0, lanes: 2, policy, batching, notes: Vec::new(), models };
+        let mut traffic = Traffic {
+            seconds: 0,
+            requests: 0,
+            lanes: 2,
+            idle_priority: true,
+            policy,
+            batching,
+            notes: Vec::new(),
+            models,
+        };
         traffic.shorten();
         traffic
     }
 
     #[test]
     fn the_hour_becomes_a_workload_with_as_many_requests() {
-        let traffic = traffic(vec![model("a", &[100, 7, 0]), model("b.c", &[5])]);
+        let job = ModelTraffic { best_effort: true, objective: None, ..model("b.c", &[5]) };
+        let traffic = traffic(vec![model("a", &[100, 7, 0]), job]);
         assert_eq!((traffic.seconds, traffic.requests), (30, 112));
         let workload = traffic.workload(3, &BTreeMap::new()).unwrap();
         assert_eq!((workload.lanes.count, workload.models.len()), (3, 2));
+        assert!(workload.lanes.idle_priority && workload.models[1].best_effort);
         assert!((workload.mean_rate() - 112.0 / 30.0).abs() < 1e-6, "{}", workload.mean_rate());
         let other = BTreeMap::from([("a".to_owned(), TimeSpan(Duration::from_millis(30)))]);
         assert_eq!(traffic.workload(1, &other).unwrap().models[0].slo, 30_000_000);

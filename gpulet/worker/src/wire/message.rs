@@ -241,6 +241,7 @@ mod tests {
             engine: EngineChoice::Named("tract"),
             threads: 2,
             cores: vec![1, 3],
+            idle_priority: true,
             plan_cache: 5,
             free_batch: true,
             max_batch: Some(7),

@@ -72,7 +72,7 @@ impl Node {
         let mut node = Self {
             router,
             gatherings: Gatherings::new(GATHER.0, GATHER.1),
-            lanes: Lanes::new(lane_count, 1),
+            lanes: Lanes::new((lane_count, lane_count), 1),
             effects: Effects::default(),
             requests: InFlight::default(),
             senders: Vec::new(),

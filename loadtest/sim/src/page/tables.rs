@@ -85,6 +85,7 @@ fn columns<'a>(page: &'a Page<'_>) -> Vec<Column<'a>> {
         latency("p99.9 ms", |latency| latency.p99_9),
         column("rows a batch", |contender| number(contender.report.mean_batch)),
         column("lanes busy", |contender| percent(contender.report.lane_busy)),
+        column("at idle priority", |contender| percent(contender.report.at_idle_priority)),
         share("refused", |requests| requests.refused_in_all()),
         share("late", |requests| requests.late),
         share("expired", |requests| requests.expired),

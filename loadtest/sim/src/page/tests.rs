@@ -66,6 +66,7 @@ fn report(good: u64) -> Report {
         mean_batch: 3.0,
         batches: 600,
         lane_busy: 0.75,
+        at_idle_priority: 0.0,
         lost_lane_time: 0.01,
         preempted: 3,
         lost: 1,

@@ -214,7 +214,7 @@ impl Simulation {
         let Some((lane, entry)) = partition.open_gpulets.close(gpulet) else { return Ok(()) };
         partition.forget(lane);
         partition.record.uses(now, window, &partition.open_gpulets.devices());
-        let (running, _) = self.lanes.go_down(lane);
+        let (running, _) = self.lanes.go_down(lane, now);
         Breach::unless(running.is_none(), "G3", || format!("gpulet {gpulet} was closed while it worked"))?;
         if entry.is_up {
             self.figures.lanes(now, 0, -1);

@@ -57,6 +57,21 @@ fn others_are_answered_as_if_it_was_not_there() {
 }
 
 #[test]
+fn at_idle_priority_all_idle_time_becomes_work_and_nothing_is_lost() {
+    let at_idle_priority =
+        |text: &str| parse(&text.replacen("count = 2", "count = 2\n    idle_priority = true", 1));
+    for setup in every_policy() {
+        let alone = run(&at_idle_priority(ONLINE), &setup);
+        let both = run(&at_idle_priority(&format!("{ONLINE}{JOB}")), &setup);
+        let policy = &setup.label;
+        assert_eq!(online(&alone), online(&both), "{policy}");
+        assert_eq!((both.preempted, both.lane_busy), (alone.preempted, alone.lane_busy), "{policy}");
+        let idle = 1.0 - both.lane_busy;
+        assert!(both.at_idle_priority > 0.98 * idle && both.at_idle_priority <= idle, "{policy}: {both:?}");
+    }
+}
+
+#[test]
 fn idle_time_becomes_work() {
     let setup = checked("deadline");
     let (alone, both) = (run(&parse(ONLINE), &setup), run(&with_job(), &setup));

@@ -46,6 +46,7 @@ fn the_json_has_the_documented_fields() {
         "mean_batch",
         "batches",
         "lane_busy",
+        "at_idle_priority",
         "lost_lane_time",
         "preempted",
         "lost",

@@ -1,7 +1,8 @@
 //! Threads that help a session to run one batch.
 //!
 //! A thread inherits priority and cores from the one that starts it, and the thread that loads a model runs at
-//! [background priority](crate::enter_background). So a thread of ordinary priority starts the helpers.
+//! [background priority](crate::enter_background). So a thread of ordinary priority starts the helpers, which then take the priority
+//! of their lane.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -9,6 +10,8 @@ use std::thread::{self, JoinHandle};
 
 use ::ort::environment::ThreadManager;
 use rustix::thread::{CpuSet, sched_setaffinity};
+
+use crate::{LoadOptions, enter_idle_priority};
 
 type Work = Box<dyn FnOnce() + Send>;
 type Started = std::io::Result<JoinHandle<()>>;
@@ -39,20 +42,22 @@ impl Nursery {
     }
 }
 
-/// Does some work on a thread of ordinary priority that runs on these cores, or on any core if the list is empty.
+/// Does some work on a thread with the priority and the cores of a lane.
 ///
 /// # Errors
 /// Why the thread did not do it.
-pub(super) fn at_ordinary_priority<T: Send + 'static>(
+pub(super) fn as_on_lane<T: Send + 'static>(
     nursery: &Nursery,
-    cores: Vec<usize>,
+    options: &LoadOptions,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
     let (give, done) = channel();
+    let (cores, idle_priority) = (options.cores.clone(), options.idle_priority);
     let confined = move || {
         if let Err(error) = stay_on(&cores) {
             tracing::warn!(?cores, %error, "threads of an execution provider run unpinned");
         }
+        take_priority(idle_priority);
         // The caller waits for this.
         let _ = give.send(work());
     };
@@ -70,13 +75,15 @@ pub(super) struct Pool {
     nursery: Nursery,
     /// One for each helper; empty: wherever the kernel likes.
     cores: Vec<usize>,
+    idle_priority: bool,
     started: AtomicUsize,
 }
 
 impl Pool {
     /// Helpers for a session whose own thread has the first of these cores.
-    pub fn new(nursery: Nursery, cores: &[usize]) -> Self {
-        Self { nursery, cores: cores.iter().skip(1).copied().collect(), started: AtomicUsize::new(0) }
+    pub fn new(nursery: Nursery, cores: &[usize], idle_priority: bool) -> Self {
+        let cores = cores.iter().skip(1).copied().collect();
+        Self { nursery, cores, idle_priority, started: AtomicUsize::new(0) }
     }
 }
 
@@ -84,6 +91,7 @@ impl ThreadManager for Pool {
     type Thread = JoinHandle<()>;
 
     fn create(&self, work: impl FnOnce() + Send + 'static) -> ::ort::Result<Self::Thread> {
+        let idle_priority = self.idle_priority;
         let core = self.cores.get(self.started.fetch_add(1, Ordering::Relaxed)).copied();
         let pinned = move || {
             if let Some(core) = core
@@ -91,6 +99,7 @@ impl ThreadManager for Pool {
             {
                 tracing::warn!(core, %error, "a helper of a session runs unpinned");
             }
+            take_priority(idle_priority);
             work();
         };
         self.nursery.start(Box::new(pinned)).map_err(|error| ::ort::Error::new(error.to_string()))
@@ -98,6 +107,12 @@ impl ThreadManager for Pool {
 
     fn join(thread: Self::Thread) -> ::ort::Result<()> {
         thread.join().map_err(|_| ::ort::Error::new("a helper of a session panicked"))
+    }
+}
+
+fn take_priority(idle: bool) {
+    if idle && let Err(error) = enter_idle_priority() {
+        tracing::warn!(%error, "a helper of a session runs at ordinary priority");
     }
 }
 

@@ -19,6 +19,7 @@ use super::host::HostSlot;
 use super::output;
 use super::packets::{Layout, PacketError, Packets};
 use super::wire::{Start, Started};
+use crate::background::set_idle_priority;
 
 /// Time for `finalize`; then the process is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -84,6 +85,7 @@ pub(super) struct Setup {
     pub auto_complete: bool,
     pub interpreter: Interpreter,
     pub cores: Vec<usize>,
+    pub idle_priority: bool,
     /// `CPU` or `GPU`, and the number of the GPU.
     pub device: (&'static str, u32),
     pub load_timeout: Duration,
@@ -174,6 +176,9 @@ impl Process {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = spawn(command).map_err(|error| refuse(&error))?;
         pin(&child, &setup.cores, &setup.model);
+        if setup.idle_priority && let Err(error) = set_idle_priority(child.id()) {
+            tracing::warn!(model = setup.model, %error, "the Python process runs at ordinary priority");
+        }
         output::log_lines(setup.model.clone(), lines).map_err(|error| refuse(&error))?;
         let (events, there) = Events::start(&setup.model, &setup.host).map_err(|error| refuse(&error))?;
         let instance = Instance::of(&setup.model);

@@ -154,7 +154,7 @@ impl Bench<'_> {
         models::release_unused_memory();
         let before = resident::own();
         let files = subject.read(self.source).map_err(Halt::Failed)?;
-        let options = subject.config.load_options(cores.len(), cores.to_vec());
+        let options = subject.config.load_options(cores, false);
         let loaded = self.loader.load(&files, &options);
         let mut session = loaded.map_err(|error| Halt::Failed(error.to_string()))?;
         drop(files);

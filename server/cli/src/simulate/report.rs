@@ -99,6 +99,10 @@ fn standings(study: &Study) -> String {
     if preempted {
         header.push("preempted");
     }
+    let at_idle_priority = any(|standing| standing.first().is_some_and(|run| run.at_idle_priority > 0.0));
+    if at_idle_priority {
+        header.push("at idle priority");
+    }
     let rows = study.standings.iter().filter_map(|standing| {
         let run = standing.first()?;
         let latency = |pick: fn(&sim::report::Latency) -> f64| {
@@ -124,6 +128,9 @@ fn standings(study: &Study) -> String {
         ]);
         if preempted {
             row.push(number(run.preempted as f64));
+        }
+        if at_idle_priority {
+            row.push(percent(run.at_idle_priority));
         }
         Some(row)
     });

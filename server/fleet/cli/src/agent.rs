@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context as _;
 use clap::Args;
 use fleet_kubernetes::agent::admin::Admin;
+use fleet_kubernetes::agent::model_files::{ModelFiles, WithSources};
 use fleet_kubernetes::agent::reconciler::Settings;
 use fleet_kubernetes::agent::{self, Options};
 use units::{Size, TimeSpan};
@@ -23,7 +24,7 @@ pub struct AgentArgs {
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node: String,
     /// Labels of the plan, for the selectors of pools and models.
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair)]
     labels: Vec<(String, String)>,
     /// Admin address of the server (`server.admin`).
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8003")]
@@ -37,6 +38,12 @@ pub struct AgentArgs {
     /// Folder for the last accepted plan. It should survive a restart of this process.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/tessera/fleet")]
     state: PathBuf,
+    /// Folder of the server's repository, to which the files of models with a source are copied. Without it, such models are refused.
+    #[arg(long, value_name = "DIR")]
+    repository: Option<PathBuf>,
+    /// Options of the sources, such as `endpoint`, `region` and `allow_http`. Credentials come from the environment.
+    #[arg(long = "source-option", value_name = "NAME=VALUE", value_parser = pair)]
+    source_options: Vec<(String, String)>,
     /// Memory that models may take. Default: the server decides.
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
@@ -51,7 +58,7 @@ pub struct AgentArgs {
     until_input_ends: bool,
 }
 
-fn label(text: &str) -> Result<(String, String), String> {
+fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let (name, value) = pair.ok_or_else(|| format!("expected NAME=VALUE, got `{text}`"))?;
     Ok((name.to_owned(), value.to_owned()))
@@ -89,6 +96,8 @@ pub async fn run(arguments: AgentArgs) -> anyhow::Result<()> {
         folder: arguments.state,
         settings,
     };
-    agent::run(client, options, admin, stop).await?;
+    let source_options = arguments.source_options.into_iter().collect();
+    let files = arguments.repository.map(|folder| ModelFiles::new(folder, source_options));
+    agent::run(client, options, WithSources { node: admin, files }, stop).await?;
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod disk;
+pub mod model_files;
 pub mod node;
 pub mod reconciler;
 pub mod report;
@@ -178,9 +179,10 @@ impl<N: Node> Agent<N> {
                 tracing::warn!(error = %outdated, "plan refused");
             }
             Effect::List => self.action = Some(Box::pin(async move { Event::Listed(node.list().await) })),
-            Effect::Load(model) => {
-                tracing::info!(model, "load");
-                self.action = Some(Box::pin(async move { Event::Loaded(node.load(&model).await) }));
+            Effect::Load(model, source) => {
+                tracing::info!(model, source = source.as_ref().map(|source| source.uri.as_str()), "load");
+                self.action =
+                    Some(Box::pin(async move { Event::Loaded(node.load(&model, source.as_ref()).await) }));
             }
             Effect::Unload(model) => {
                 tracing::info!(model, "unload");

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use self::inputs::{Inputs, NodeState, Planner, Plans, node_state};
 use self::writer::{Wanted, Writer};
 use crate::election::Term;
-use crate::resources::model::Model;
+use crate::resources::model::{Model, ModelSpec};
 use crate::resources::node_plan::{NodePlan, NodePlanSpec};
 use crate::resources::serving_pool::ServingPool;
 use crate::watches;
@@ -184,14 +184,14 @@ fn measure(plans: &Plans) {
 /// Everything that the API server should have.
 fn wanted(inputs: &Inputs, plans: &Plans, term: &Term) -> Wanted {
     let now = Timestamp::now();
-    let memory: BTreeMap<String, i64> =
-        inputs.models.iter().filter_map(|model| Some((model.name_any(), model.spec.memory_bytes?))).collect();
+    let models: BTreeMap<String, &ModelSpec> =
+        inputs.models.iter().map(|model| (model.name_any(), &model.spec)).collect();
     let known: BTreeMap<&str, &NodeState> =
         inputs.nodes.iter().map(|node| (node.name.as_str(), node)).collect();
     let mut wanted = Wanted::default();
     for (node, plan) in &plans.nodes {
         let Some(state) = known.get(node.as_str()) else { continue };
-        let mut spec = NodePlanSpec::from_core(plan, &memory);
+        let mut spec = NodePlanSpec::from_core(plan, &models);
         spec.device_type = state.device_type().unwrap_or_default().to_owned();
         spec.epoch = i64::try_from(term.epoch()).unwrap_or(i64::MAX);
         wanted.plans.insert(node.clone(), spec);

@@ -71,6 +71,8 @@ pub struct Environment {
     pub router: RouterHandle,
     /// Lanes by number, as the server starts.
     pub lanes: Vec<LaneHandle>,
+    /// The lane of idle priority on the units of each other lane: best-effort models run there. Empty without such lanes.
+    pub idle_lanes: BTreeMap<u32, u32>,
     /// Whether lanes come and go with the load.
     pub live: bool,
     /// Whether serving versions get further sessions, which are compared with the first one.

@@ -64,6 +64,10 @@ impl Catalog {
     pub(super) fn warm(&self, planned: Planned, files: &ModelFiles) -> Result<Warmed, String> {
         let config = &planned.config;
         let lanes = self.lanes_for(config)?;
+        if config.best_effort && self.environment.idle_lanes.is_empty() {
+            let model = &config.name;
+            tracing::info!(%model, "best effort without lanes of idle priority: it runs on lanes that no request wants");
+        }
         let started = Instant::now();
         let mut sessions = Vec::with_capacity(lanes.len());
         let mut first: Option<First> = None;
@@ -71,7 +75,7 @@ impl Catalog {
             let known = first
                 .as_ref()
                 .map(|first| Known { engine: first.engine, signature: first.signature.clone() });
-            let options = config.load_options(lane.cores().len().max(1), lane.cores().to_vec());
+            let options = config.load_options(lane.cores(), lane.partition().idle_priority());
             let options = LoadOptions { known, ..options };
             let loaded = lane.partition().load(files, &options);
             let mut session = loaded.map_err(|error| error.to_string())?;
@@ -112,13 +116,18 @@ impl Catalog {
         all: &[LaneHandle],
         config: &EffectiveConfig,
     ) -> Result<Vec<LaneHandle>, String> {
-        let mut lanes = match &config.lanes {
-            LaneChoice::All => all.to_vec(),
+        let idle_lanes = &self.environment.idle_lanes;
+        let at_idle_priority = config.best_effort && !idle_lanes.is_empty();
+        let has_its_priority = |lane: &&LaneHandle| lane.partition().idle_priority() == at_idle_priority;
+        let mut lanes: Vec<LaneHandle> = match &config.lanes {
+            LaneChoice::All => all.iter().filter(has_its_priority).cloned().collect(),
             LaneChoice::Listed(numbers) => {
                 let find = |number: &u32| {
-                    let found = all.iter().find(|lane| lane.id() == *number).cloned();
+                    let own = idle_lanes.get(number).filter(|_| at_idle_priority).unwrap_or(number);
+                    let found = all.iter().find(|lane| lane.id() == *own && has_its_priority(lane)).cloned();
                     found.ok_or_else(|| {
-                        let known: Vec<u32> = all.iter().map(LaneHandle::id).collect();
+                        let ordinary = all.iter().filter(|lane| !lane.partition().idle_priority());
+                        let known: Vec<u32> = ordinary.map(LaneHandle::id).collect();
                         format!("models.{}.lanes: lane {number} is not up, out of {known:?}", config.name)
                     })
                 };

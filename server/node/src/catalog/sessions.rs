@@ -75,7 +75,7 @@ impl Catalog {
     fn load_known(&self, loaded: &Loaded, lane: &LaneHandle) -> Result<Box<dyn Session>, String> {
         let files = self.files(loaded)?;
         let known = Known { engine: loaded.engine, signature: loaded.signature.as_ref().clone() };
-        let options = loaded.config().load_options(lane.cores().len().max(1), lane.cores().to_vec());
+        let options = loaded.config().load_options(lane.cores(), lane.partition().idle_priority());
         let session = lane.partition().load(&files, &LoadOptions { known: Some(known), ..options });
         let session = session.map_err(|error| error.to_string())?;
         self.warm.count_loaded();

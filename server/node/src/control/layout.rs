@@ -84,9 +84,15 @@ impl Layout {
         let lock = Arc::clone(self.lanes().step_locks.entry(step.gpulet()).or_default());
         let _guard = lock.lock().await;
         match step {
-            Step::Open { gpulet, device, first_unit, units } => {
-                self.open(*gpulet, &Share { device: device.clone(), first_unit: *first_unit, units: *units })
-            }
+            Step::Open { gpulet, device, first_unit, units } => self.open(
+                *gpulet,
+                &Share {
+                    device: device.clone(),
+                    first_unit: *first_unit,
+                    units: *units,
+                    idle_priority: false,
+                },
+            ),
             Step::Prepare { gpulet, model, batch } => self.prepare(*gpulet, model, *batch).await,
             Step::Verify { gpulet, model, .. } => self.verify(*gpulet, model).await,
             // A session accepts batches of any size, and releases the memory of larger batches by itself.

@@ -35,7 +35,7 @@ fn lanes_of_unequal_share_are_not_taken_for_equally_fast() {
     let all = vec![device("gpu0", "small"), device("gpu1", "small"), device("gpu2", "large")];
     let devices = Devices::from_parts(all, Vec::new());
     let lane_class = |lane: u32, device: &str, units: u32| {
-        let share = Share { device: device.into(), first_unit: 0, units };
+        let share = Share { device: device.into(), first_unit: 0, units, idle_priority: false };
         devices.open(lane, &share, Arc::new(Unheard), Arc::new(Unheard)).unwrap().lane_class()
     };
     let small = lane_class(0, "gpu0", 1);

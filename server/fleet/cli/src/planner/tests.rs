@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use fleet_kubernetes::leader::inputs::NodeState;
-use fleet_kubernetes::resources::model::{Model, ModelSpec, Objective, Profile, Source};
+use fleet_kubernetes::resources::model::{Model, ModelSpec, Objective, Profile};
 use fleet_kubernetes::resources::node_plan::{Device as Reported, NodePlanSpec, NodePlanStatus};
 use fleet_kubernetes::resources::serving_pool::{PlannerPolicy, ServingPool};
 use fleet_picker::follow::Listener as _;
@@ -25,7 +25,7 @@ fn model(name: &str, change: impl FnOnce(&mut ModelSpec)) -> Arc<Model> {
     let mut model = Model::new(
         name,
         ModelSpec {
-            source: Source { uri: format!("file:///{name}"), digest: None },
+            source: None,
             objective: Objective { slo: "100ms".to_owned() },
             class: 1,
             tenant: "default".to_owned(),

@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::node::{Listing, ModelState, Node, NodeError};
+use crate::resources::model::Source;
 use crate::resources::node_plan::Device;
 
 /// Largest answer that is read.
@@ -158,10 +159,10 @@ impl Node for Admin {
             *entry = (*entry).max(lane.first_unit.saturating_add(lane.units));
         }
         let device = |(name, units)| Device { name, units, memory_bytes: None };
-        Ok(Listing { models, devices: units.into_iter().map(device).collect(), capacity: BTreeMap::new() })
+        Ok(Listing { models, devices: units.into_iter().map(device).collect(), ..Listing::default() })
     }
 
-    async fn load(&self, model: &str) -> Result<(), NodeError> {
+    async fn load(&self, model: &str, _source: Option<&Source>) -> Result<(), NodeError> {
         self.change(model, "load").await
     }
 

@@ -5,6 +5,7 @@ use std::future::Future;
 
 use thiserror::Error;
 
+use crate::resources::model::Source;
 use crate::resources::node_plan::Device;
 
 /// A server that did not do what the agent asked.
@@ -28,6 +29,8 @@ pub enum ModelState {
 pub struct Listing {
     /// State of its models.
     pub models: BTreeMap<String, ModelState>,
+    /// Sources of the models that were loaded from one.
+    pub sources: BTreeMap<String, Source>,
     /// Its devices.
     pub devices: Vec<Device>,
     /// Rows per second that it can take, by model, where it was measured.
@@ -38,8 +41,12 @@ pub struct Listing {
 pub trait Node: Send + Sync + 'static {
     /// What the server has now.
     fn list(&self) -> impl Future<Output = Result<Listing, NodeError>> + Send;
-    /// Loads a model, and returns when it is ready.
-    fn load(&self, model: &str) -> impl Future<Output = Result<(), NodeError>> + Send;
+    /// Loads a model, with the files of its source if it has one, and returns when it is ready.
+    fn load(
+        &self,
+        model: &str,
+        source: Option<&Source>,
+    ) -> impl Future<Output = Result<(), NodeError>> + Send;
     /// Unloads a model after its requests are answered.
     fn unload(&self, model: &str) -> impl Future<Output = Result<(), NodeError>> + Send;
 }

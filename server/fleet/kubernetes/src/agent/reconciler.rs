@@ -10,6 +10,7 @@ use fleet_core::epoch::{Fence, Outdated};
 use serde::{Deserialize, Serialize};
 
 use super::node::{Listing, ModelState, NodeError};
+use crate::resources::model::Source;
 use crate::resources::node_plan::{NodePlanSpec, PlannedModel, Role};
 
 /// Time after which a server whose models change by themselves is listed again.
@@ -77,8 +78,8 @@ pub enum Effect {
     Refuse(Outdated),
     /// List the server's models.
     List,
-    /// Load a model.
-    Load(String),
+    /// Load a model, with the files of its source if it has one.
+    Load(String, Option<Source>),
     /// Unload a model.
     Unload(String),
 }
@@ -97,8 +98,15 @@ pub struct Failure {
 #[derive(Clone, Debug, PartialEq)]
 enum Action {
     List,
-    Load(String),
+    Load(String, Option<Source>),
     Unload(String),
+}
+
+/// Whether a server has a model as planned. Without a source, any files of that name will do.
+fn is_in_force(planned: &PlannedModel, listing: &Listing) -> bool {
+    let from = planned.source.as_ref();
+    listing.models.get(&planned.model) == Some(&ModelState::Ready)
+        && from.is_none_or(|source| listing.sources.get(&planned.model) == Some(source))
 }
 
 /// The state of an agent.
@@ -181,12 +189,13 @@ impl Reconciler {
         &self.failures
     }
 
-    /// Models of the plan that are not ready, in the order in which they are loaded.
+    /// Models of the plan that are not ready, or have the files of another source, in the order in which they are loaded.
     #[must_use]
     pub fn missing(&self) -> Vec<&PlannedModel> {
         let planned = self.accepted.iter().flat_map(|accepted| &accepted.plan.models);
-        let mut missing: Vec<_> =
-            planned.filter(|planned| !self.has(&planned.model, ModelState::Ready)).collect();
+        let mut missing: Vec<_> = planned
+            .filter(|planned| !self.listing.as_ref().is_some_and(|listing| is_in_force(planned, listing)))
+            .collect();
         let spare = |planned: &PlannedModel| planned.role == Role::Spare;
         missing.sort_by(|left, right| {
             let order = spare(left).cmp(&spare(right)).then_with(|| right.rate.total_cmp(&left.rate));
@@ -237,7 +246,7 @@ impl Reconciler {
         {
             effects.push(match action.clone() {
                 Action::List => Effect::List,
-                Action::Load(model) => Effect::Load(model),
+                Action::Load(model, source) => Effect::Load(model, source),
                 Action::Unload(model) => Effect::Unload(model),
             });
             self.running = Some(action);
@@ -286,18 +295,24 @@ impl Reconciler {
         self.memory.retain(|model, _| known.contains(model));
     }
 
-    fn has(&self, model: &str, state: ModelState) -> bool {
-        self.listing.as_ref().is_some_and(|listing| listing.models.get(model) == Some(&state))
-    }
-
     fn listed(&mut self, now: Duration, listed: Result<Listing, NodeError>) {
         self.running = None;
         match listed {
             Ok(listing) => {
                 let changing = listing.models.values().any(|state| *state != ModelState::Ready);
                 self.next_list = now.saturating_add(if changing { CHANGING } else { self.settings.poll });
-                let ready = |model: &str| listing.models.get(model) == Some(&ModelState::Ready);
-                self.failures.retain(|model, failure| failure.reason == UNLOAD_FAILED || !ready(model));
+                let planned = || self.accepted.iter().flat_map(|accepted| &accepted.plan.models);
+                let ready = |model: &str| {
+                    listing.models.get(model) == Some(&ModelState::Ready)
+                        && planned()
+                            .filter(|planned| planned.model == model)
+                            .all(|one| is_in_force(one, &listing))
+                };
+                let settled = |(model, failure): (&String, &Failure)| {
+                    (failure.reason != UNLOAD_FAILED && ready(model)).then(|| model.clone())
+                };
+                let settled: Vec<String> = self.failures.iter().filter_map(settled).collect();
+                settled.iter().for_each(|model| drop(self.failures.remove(model)));
                 self.listing = Some(listing);
                 self.unreachable = None;
             }
@@ -312,9 +327,12 @@ impl Reconciler {
     }
 
     fn loaded(&mut self, now: Duration, done: Result<(), NodeError>) {
-        let Some(Action::Load(model)) = self.running.take() else {
+        let Some(Action::Load(model, source)) = self.running.take() else {
             return invariant::violated!("agent.reply_to_no_load");
         };
+        if let (Some(listing), Some(source), Ok(())) = (&mut self.listing, source, &done) {
+            listing.sources.insert(model.clone(), source);
+        }
         self.finished(now, model, done, "LoadFailed", Some(ModelState::Ready));
     }
 
@@ -376,13 +394,13 @@ impl Reconciler {
             if waits(&planned.model) {
                 continue;
             }
-            if listing.models.contains_key(&planned.model) {
+            if listing.models.get(&planned.model).is_some_and(|state| *state != ModelState::Ready) {
                 // The server loads it already. What it replaces stays until then.
                 replaced = false;
                 continue;
             }
             match self.shortage(&planned.model) {
-                None => return Some(Action::Load(planned.model.clone())),
+                None => return Some(Action::Load(planned.model.clone(), planned.source.clone())),
                 Some(_) if unload.is_some() => return unload.map(Action::Unload),
                 Some(message) => too_large.push((planned.model.clone(), message)),
             }

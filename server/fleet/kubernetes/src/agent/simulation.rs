@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::node::{Listing, ModelState, NodeError};
 use super::reconciler::{Accepted, Effect, Event, Reconciler, Settings};
 use super::report;
+use crate::resources::model::Source;
 use crate::resources::node_plan::{NodePlanSpec, PlannedModel, Role};
 
 const LIMIT: u64 = 10;
@@ -19,6 +20,7 @@ fn plan(epoch: i64, models: &[(&str, i64)]) -> NodePlanSpec {
         rate: 1.0,
         role: Role::Serving,
         memory_bytes: Some(*bytes),
+        source: None,
     };
     NodePlanSpec { epoch, models: models.iter().map(planned).collect(), ..NodePlanSpec::default() }
 }
@@ -32,6 +34,7 @@ struct World {
     agent: Reconciler,
     now: Duration,
     ready: BTreeSet<String>,
+    sources: BTreeMap<String, Source>,
     sizes: BTreeMap<String, u64>,
     /// Whether the next loads fail, in this order; then they succeed.
     failing: Vec<bool>,
@@ -45,6 +48,7 @@ impl World {
             agent: Reconciler::new(settings, None, Duration::ZERO),
             now: Duration::ZERO,
             ready: ready.iter().map(|model| (*model).to_owned()).collect(),
+            sources: BTreeMap::new(),
             sizes: BTreeMap::new(),
             failing: Vec::new(),
             done: Vec::new(),
@@ -69,12 +73,16 @@ impl World {
             Effect::Store(_) | Effect::Refuse(_) => None,
             Effect::List => {
                 let models = self.ready.iter().map(|model| (model.clone(), ModelState::Ready)).collect();
-                Some(Event::Listed(Ok(Listing { models, ..Listing::default() })))
+                let sources = self.sources.clone();
+                Some(Event::Listed(Ok(Listing { models, sources, ..Listing::default() })))
             }
-            Effect::Load(model) => {
+            Effect::Load(model, source) => {
                 self.done.push(format!("load {model}"));
                 if self.failing.pop().unwrap_or(false) {
                     return Some(Event::Loaded(Err(NodeError("no such file".into()))));
+                }
+                if let Some(source) = source {
+                    self.sources.insert(model.clone(), source);
                 }
                 self.ready.insert(model);
                 assert!(
@@ -162,6 +170,32 @@ fn with_enough_memory_the_new_model_is_loaded_before_the_old_one_is_unloaded() {
     world.plan(2, plan(1, &[("a", 1), ("e", 5)]));
     world.run(Duration::from_secs(1));
     assert_eq!(world.done, ["load a", "load d", "load e", "unload d"]);
+}
+
+#[test]
+fn a_model_whose_source_changed_is_loaded_again_and_serves_until_then() {
+    let mut world = World::new(None, &[]);
+    let from = |digest: &str| {
+        let source = Source { uri: "s3://models/a".to_owned(), digest: Some(digest.to_owned()) };
+        let mut plan = plan(1, &[("a", 1)]);
+        plan.models[0].source = Some(source);
+        plan
+    };
+    world.plan(1, from("sha256:1"));
+    world.run(Duration::from_secs(1));
+    world.failing = vec![true];
+    world.plan(2, from("sha256:2"));
+    world.run(Duration::from_millis(100));
+    let status = report::status(&world.agent, None, &[], Timestamp::UNIX_EPOCH);
+    assert_eq!((status.ready.as_slice(), status.refusals.len()), (["a".to_owned()].as_slice(), 1));
+    world.run(Duration::from_secs(60));
+    assert_eq!(world.done, ["load a", "load a", "load a"], "failed once");
+    assert_eq!(world.sources["a"].digest.as_deref(), Some("sha256:2"));
+    let status = report::status(&world.agent, None, &[], Timestamp::UNIX_EPOCH);
+    assert!(status.refusals.is_empty(), "{status:?}");
+    world.plan(3, plan(1, &[("a", 1)]));
+    world.run(Duration::from_secs(60));
+    assert_eq!(world.done.len(), 3, "without a source, what is there stays");
 }
 
 #[test]

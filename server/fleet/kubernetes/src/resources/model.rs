@@ -29,8 +29,9 @@ use serde::{Deserialize, Serialize};
 #[x_kube(validation = Rule::new("!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas")
     .message("minReplicas: expected at most maxReplicas"))]
 pub struct ModelSpec {
-    /// Where its files are.
-    pub source: Source,
+    /// Where its files are. Absent: in the repository of each server, by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
     /// What its clients are promised.
     pub objective: Objective,
     /// Class of requests that bring no priority; 1 is the most important.
@@ -83,7 +84,8 @@ pub struct Source {
     #[x_kube(validation = Rule::new("self.matches('^(s3|gs|az|abfs|http|https|file)://.+')")
         .message("source.uri: expected a URL that starts with s3://, gs://, az://, abfs://, http://, https:// or file://"))]
     pub uri: String,
-    /// Digest of the files. Absent: whatever is at the URL.
+    /// Digest of the files: `(cd FOLDER && find . -type f -printf '%P\n' | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum)`.
+    /// Absent: whatever is at the URL when a node loads the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 71))]
     #[x_kube(validation = Rule::new("self.matches('^sha256:[0-9a-f]{64}$')")

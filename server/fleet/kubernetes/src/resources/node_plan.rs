@@ -10,6 +10,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::model::{ModelSpec, Source};
+
 /// The models of one node. It has the name of the node.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
@@ -75,6 +77,10 @@ pub struct PlannedModel {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub memory_bytes: Option<i64>,
+    /// Where its files are. Absent: in the repository of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "planned_source")]
+    pub source: Option<Source>,
 }
 
 /// Why a node has a model.
@@ -183,10 +189,28 @@ fn gpulets(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A source without the rules of `Model`, which the API server finds too costly for a list.
+fn planned_source(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "nullable": true,
+        "required": ["uri"],
+        "properties": {
+            "uri": {"type": "string", "maxLength": 2_048, "description": "URL of the model's folder."},
+            "digest": {
+                "type": "string",
+                "nullable": true,
+                "maxLength": 71,
+                "description": "Digest of the files. Absent: whatever is at the URL.",
+            },
+        },
+    })
+}
+
 impl NodePlanSpec {
-    /// The plan of the core as the spec of a resource. `memory` has the bytes of models whose users state them.
+    /// The plan of the core as the spec of a resource. `models` say the memory and the sources of the models.
     #[must_use]
-    pub fn from_core(plan: &core::NodePlan, memory: &BTreeMap<String, i64>) -> Self {
+    pub fn from_core(plan: &core::NodePlan, models: &BTreeMap<String, &ModelSpec>) -> Self {
         let planned = |planned: &core::PlannedModel| PlannedModel {
             model: planned.model.clone(),
             rate: rounded(planned.rate),
@@ -194,7 +218,8 @@ impl NodePlanSpec {
                 core::Role::Serving => Role::Serving,
                 core::Role::Spare => Role::Spare,
             },
-            memory_bytes: memory.get(&planned.model).copied(),
+            memory_bytes: models.get(&planned.model).and_then(|model| model.memory_bytes),
+            source: models.get(&planned.model).and_then(|model| model.source.clone()),
         };
         Self {
             epoch: i64::try_from(plan.epoch).unwrap_or(i64::MAX),

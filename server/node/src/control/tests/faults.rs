@@ -137,7 +137,12 @@ async fn a_step_that_fails_leaves_the_plan_in_force_to_serve() {
     let fault = Arc::new(Mutex::new(None));
     let inner = CoresDevice::new("cpu0", cores.clone(), u64::MAX, Arc::new(Loader::without_ort()));
     let faulty: Arc<dyn Device> = Arc::new(Faulty { inner, fault: Arc::clone(&fault) });
-    let start = (0..units).map(|unit| Share { device: "cpu0".into(), first_unit: unit, units: 1 });
+    let start = (0..units).map(|unit| Share {
+        device: "cpu0".into(),
+        first_unit: unit,
+        units: 1,
+        idle_priority: false,
+    });
     let devices = Arc::new(Devices::from_parts(vec![faulty], start.collect()));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, failures().0, catalog.lanes());

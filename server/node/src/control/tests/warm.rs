@@ -33,7 +33,7 @@ async fn changes(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (WarmPoolCou
     let memory = memory(&bytes);
     let device: Arc<dyn Device> =
         Arc::new(CoresDevice::new("cpu0", cores, memory, Arc::new(Loader::without_ort())));
-    let start = vec![Share { device: "cpu0".into(), first_unit: 0, units: 1 }];
+    let start = vec![Share { device: "cpu0".into(), first_unit: 0, units: 1, idle_priority: false }];
     let devices = Arc::new(Devices::from_parts(vec![device], start));
     let terms = Terms::new(Arc::clone(&devices), Policy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, failures().0, catalog.lanes());

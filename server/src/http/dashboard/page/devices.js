@@ -7,6 +7,13 @@ export function devices(view, partition) {
 }
 
 function one(device, lanes, partition) {
+  const idle = Map.groupBy(lanes, (lane) => lane.idle_priority === true);
+  const rows = [row(idle.get(false) ?? [], partition)];
+  if (idle.has(true)) rows.push(element("h4", {}, "at idle priority"), row(idle.get(true), partition));
+  return element("div", { class: "device" }, element("h3", {}, device), ...rows);
+}
+
+function row(lanes, partition) {
   const parts = [...lanes].sort((a, b) => a.first_unit - b.first_unit || a.lane - b.lane).map((lane) => {
     const busy = Math.min(1, lane.busy.reduce((sum, [, part]) => sum + part, 0));
     const names = lane.busy.filter(([, part]) => part >= 0.005).sort((a, b) => b[1] - a[1]).map(([name, part]) => `${name} ${percent(part)}`);
@@ -20,7 +27,7 @@ function one(device, lanes, partition) {
     button.style.flexGrow = lane.units;
     return button;
   });
-  return element("div", { class: "device" }, element("h3", {}, device), element("div", { class: "shares" }, ...parts));
+  return element("div", { class: "shares" }, ...parts);
 }
 
 function reason(lane, words, partition) {
