@@ -49,6 +49,8 @@ pub fn row(reason: Reason) -> Row {
         Reason::UnknownRegion => (404, Code::NotFound, Level::DEBUG, Retry::No),
         Reason::UnknownSequence => (400, Code::InvalidArgument, Level::DEBUG, Retry::No),
         Reason::UnknownRequest => (404, Code::NotFound, Level::DEBUG, Retry::No),
+        Reason::UnknownJob => (404, Code::NotFound, Level::DEBUG, Retry::No),
+        Reason::JobEnded => (409, Code::FailedPrecondition, Level::DEBUG, Retry::No),
         Reason::UnknownPath => (404, Code::Unimplemented, Level::DEBUG, Retry::No),
         Reason::MethodNotAllowed => (405, Code::Unimplemented, Level::DEBUG, Retry::No),
         Reason::BodyTooLarge => (413, Code::ResourceExhausted, Level::DEBUG, Retry::No),

@@ -21,6 +21,7 @@ use crate::classification;
 use crate::fleet::{BatchMarks, Peers, SignalSource};
 use crate::gate::Gate;
 use crate::in_flight::{Entered, InFlight};
+use crate::job_rows::ServerJobs;
 use crate::reloads::Reloads;
 use crate::request_id::RequestIds;
 use crate::service::{Answered, RequestContext, Responses, Service, Streamed};
@@ -80,6 +81,8 @@ pub struct Front {
     pub peers: Option<Peers>,
     /// Reads marks of batches. `None`: they are ignored.
     pub batch_marks: Option<BatchMarks>,
+    /// Files whose rows run through models, if `jobs.folder` is set.
+    pub jobs: Option<Arc<ServerJobs>>,
     /// What the server did lately.
     pub activity: Activity,
     /// Simulations of what would be.
@@ -119,6 +122,7 @@ impl Front {
             traces,
             gate,
             admin_host: Arc::default(),
+            jobs: None,
             activity: Activity::default(),
             #[cfg(feature = "tools")]
             what_if: WhatIf::default(),
@@ -137,6 +141,11 @@ impl Front {
     /// The same as a node with a name, next to other nodes.
     pub fn with_peers(self, name: String, peers: Option<Peers>) -> Self {
         Self { signals: SignalSource::new(Arc::clone(&self.service), name), peers, ..self }
+    }
+
+    /// The same with jobs.
+    pub fn with_jobs(self, jobs: Option<ServerJobs>) -> Self {
+        Self { jobs: jobs.map(Arc::new), ..self }
     }
 
     /// The same, with marks of batches if `is_on`.
@@ -323,7 +332,11 @@ impl Front {
         self.takes_requests().map(|()| entered)
     }
 
-    fn takes_requests(&self) -> Result<(), Refusal> {
+    /// Refuses once the server is shutting down.
+    ///
+    /// # Errors
+    /// It is.
+    pub fn takes_requests(&self) -> Result<(), Refusal> {
         if self.draining.load(Ordering::SeqCst) {
             return Err(Refusal::new(
                 Reason::Draining,

@@ -29,6 +29,10 @@ pub enum Access {
     Metadata,
     /// Running a model, and registering memory for it.
     Inference,
+    /// Submitting and cancelling jobs.
+    Jobs,
+    /// Looking at jobs and their results.
+    JobsView,
     /// How busy the models are, for pickers and other nodes.
     Signals,
     /// Loading and unloading models.
@@ -48,6 +52,8 @@ impl Access {
             Self::Health | Self::Page | Self::Metadata | Self::Inference | Self::Signals | Self::View => {
                 false
             }
+            // They change what their caller owns.
+            Self::Jobs | Self::JobsView => false,
             Self::ModelControl | Self::Change | Self::Operation => true,
         }
     }
@@ -56,6 +62,7 @@ impl Access {
     pub fn is_served_by(self, surface: Surface) -> bool {
         match self {
             Self::Health | Self::Metadata | Self::ModelControl | Self::Change => true,
+            Self::Jobs | Self::JobsView => true,
             Self::Inference | Self::Signals => surface == Surface::Inference,
             Self::Page | Self::View | Self::Operation => surface == Surface::Admin,
         }
@@ -183,7 +190,10 @@ pub fn need(surface: Surface, access: Access, model_control: ModelControl) -> Ne
         (Access::Health | Access::Page, _) => Need::Nothing,
         (Access::Metadata, Surface::Inference) => Need::AnyRole,
         (Access::Metadata, Surface::Admin) | (Access::Signals | Access::View, _) => Need::Role(Role::Read),
-        (Access::Inference, _) => Need::Role(Role::Infer),
+        (Access::Inference, _) | (Access::Jobs, Surface::Inference) => Need::Role(Role::Infer),
+        (Access::JobsView, Surface::Inference) => Need::AnyRole,
+        (Access::JobsView, Surface::Admin) => Need::Role(Role::Read),
+        (Access::Jobs, Surface::Admin) => Need::Role(Role::Operate),
         (Access::ModelControl, Surface::Inference) if model_control == ModelControl::Open => Need::AnyRole,
         (Access::ModelControl | Access::Change | Access::Operation, _) => Need::Role(Role::Operate),
     }

@@ -30,7 +30,7 @@ use crate::service::Service;
 use crate::systemd;
 use crate::telemetry_export::Exported;
 use crate::trace::Traces;
-use crate::{grpc, identity_watch, metrics_endpoint};
+use crate::{grpc, identity_watch, job_rows, metrics_endpoint};
 
 /// Most network threads by default. More would take cores from the lanes without serving faster.
 const NETWORK_THREADS: usize = 4;
@@ -170,6 +170,8 @@ async fn serve(startup: Startup, exported: Option<Exported>, json: bool) -> anyh
     let peers = Peers::start(&config.fleet).map_err(anyhow::Error::msg)?;
     let front = front.with_peers(config.fleet.node.clone().unwrap_or_default(), peers);
     let front = front.with_batch_marks(config.fleet.batch_marks);
+    let jobs = job_rows::open(&config, &service, limits.protocol)?;
+    let front = front.with_jobs(jobs);
     let front = Arc::new(front.with_admin_names(config.server.admin_names.iter().cloned()));
     let mut reloading = JoinSet::new();
     reloading.spawn(Arc::clone(&reloads).at_hangup(hangup));
@@ -409,6 +411,11 @@ async fn drain(
     tokio::time::sleep(lame_duck).await;
     let started = Instant::now();
     front.begin_drain();
+    if let Some(jobs) = front.jobs.clone() {
+        // Their rows would be refused from now on.
+        let stopped = tokio::task::spawn_blocking(move || jobs.stop()).await;
+        stopped.unwrap_or_else(|error| tracing::error!(%error, "jobs did not stop"));
+    }
     let answered = tokio::time::timeout(grace, front.idle()).await.is_ok();
     stop.cancel();
     let closing = async { while listeners.join_next().await.is_some() {} };

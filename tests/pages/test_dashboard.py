@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fixtures.client import get
+from fixtures.client import Client, get
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
 from fixtures.traffic import Clients
@@ -85,6 +85,42 @@ def test_the_page_shows_the_server_live_and_can_be_read(
     assert [text for text in seen["texts"] if text["contrast"] < CONTRAST] == []
     assert seen["tables"] == 0 and seen["headings"] >= 8
     assert all(drawing["name"] for drawing in seen["drawings"])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_jobs_and_lanes_of_idle_priority_are_shown(
+    browser: Chromium, tmp_path: Path, pictures: Path, width: int
+) -> None:
+    echo(2_000, max_batch=8).place(tmp_path / "repository", "embedder")
+    echo(1_000).place(tmp_path / "repository", "missing")
+    config = f"""
+        [jobs]
+        folder = "{tmp_path}/jobs"
+        [models.embedder]
+        class = "best_effort"
+    """
+    with Tessera(tmp_path / "repository", config) as server:
+        server.wait_ready()
+        Client(server).post("/v2/repository/models/missing/unload", {})
+        (tmp_path / "rows.jsonl").write_text('{"INPUT0": [1, 2, 3, 4]}\n' * 200 + '{"other": 1}\n')
+        submit = [os.environ["TESSERA_BIN"], "job", "submit", "--server", server.base_url, "--input", str(tmp_path / "rows.jsonl")]
+        subprocess.run([*submit, "--model", "embedder", "--watch"], capture_output=True, timeout=60, check=True)
+        subprocess.run([*submit, "--model", "missing", "--by", "1s"], capture_output=True, timeout=60, check=True)
+        browser.open(f"http://{server.announced['admin']}/", width, "dark")
+        words = str(shown(browser, text_of("#jobs-rows"), lambda words: "done" in str(words), "the jobs"))
+        assert "1 embedder" in words and "201 of 201" in words and "model `missing` is not ready" in words, words
+        assert browser.evaluate("document.getElementById('jobs-link').hidden") is False
+        shown(browser, LOOKS, lambda looks: looks >= 1, "a look arrives")
+        assert "at idle priority" in str(browser.evaluate(text_of("#shares")))
+        ordinary = [lane for lane in get(f"{server.base_url}/v2/lanes") if not lane.get("idle_priority")]
+        assert browser.evaluate("Number(document.getElementById('if-lanes').value)") == len(ordinary)
+        browser.screenshot(pictures / f"dashboard-jobs-{width}.png")
+        seen = browser.evaluate(MEASURE)
+        assert isinstance(seen, dict)
+        # Gpulets are fixed here, which the page asks for.
+        assert all("400 (Bad Request)" in error for error in browser.errors), browser.errors
+        assert seen["overflow"] <= 0 and seen["outside"] == []
+        assert [text for text in seen["texts"] if text["size"] < SIZE or text["contrast"] < CONTRAST] == []
 
 
 def test_a_missed_request_is_explained(browser: Chromium, server: Tessera, pictures: Path) -> None:

@@ -9,6 +9,7 @@ use node::output;
 
 use crate::arguments::{CheckArgs, ConfigCommandArgs, DoctorArgs, ExplainArgs, ModelsArgs};
 use crate::health::{self, HEALTH_EXAMPLES, HealthArgs};
+use crate::job::arguments::{JOB_EXAMPLES, JobArgs};
 use crate::key::{KEY_EXAMPLES, KeyArgs};
 use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
 use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
@@ -16,7 +17,7 @@ use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
 use crate::{
-    check, config_command, doctor, explain, explain_request, key, load, models_command, parity, plan,
+    check, config_command, doctor, explain, explain_request, job, key, load, models_command, parity, plan,
     profile, simulate,
 };
 
@@ -24,6 +25,7 @@ use crate::{
 pub const EXAMPLES: &str = "  tessera check --repository ./models --load       find mistakes before serving
   tessera explain --outcome refused                list the last refused requests and their reasons
   tessera models list                              list the models of a running server
+  tessera job submit --model m --input rows.jsonl  run the rows of a file behind other requests
   tessera key new --role infer --tenant search     make an API key
   tessera config diff new.toml                     show what a file would change on a running server
   tessera doctor                                   show the devices, engines and ports found
@@ -101,6 +103,9 @@ pub enum Command {
     /// List, load, unload and roll out models on a running server.
     #[command(after_help = MODELS_EXAMPLES)]
     Models(ModelsArgs),
+    /// Run the rows of files through a model of a running server, behind its other requests.
+    #[command(after_help = JOB_EXAMPLES)]
+    Job(JobArgs),
     /// Make API keys for `identity.keys`.
     #[command(after_help = KEY_EXAMPLES)]
     Key(KeyArgs),
@@ -153,6 +158,7 @@ pub fn run(
         Command::Explain(arguments) => explain_request::run(&arguments),
         Command::Health(arguments) => health::run(&arguments),
         Command::Models(arguments) => models_command::run(&arguments),
+        Command::Job(arguments) => job::run(&arguments, environment.stderr_is_terminal),
         Command::Key(arguments) => key::run(&arguments),
         Command::Profile(arguments) => match configure(&arguments.config, environment) {
             Ok(config) => profile::run(&config, &arguments, environment),

@@ -8,6 +8,7 @@ mod doctor;
 mod explain;
 mod explain_request;
 mod health;
+mod job;
 mod key;
 mod load;
 mod models_command;

@@ -44,6 +44,13 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
         "{}: [devices]: not supported here: expected a workload with [lanes]",
         workload.name
     );
+    if workload.models.iter().any(|model| model.best_effort) {
+        anyhow::ensure!(
+            arguments.repository.is_some() && workload.lanes.idle_priority,
+            "{}: models of best effort run at idle priority on cores: expected --repository, and `idle_priority = true` in [lanes]",
+            workload.name
+        );
+    }
     let line = Line::new(environment.stderr_is_terminal);
     let setup = setup(arguments)?;
     let stop = interruption::flag()?;

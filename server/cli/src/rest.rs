@@ -1,5 +1,6 @@
 //! Calls of a running server's REST interface.
 
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +10,24 @@ use bytes::Bytes;
 use clap::Args;
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderValue, Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use oip::metadata::ErrorBody;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 
 /// Largest response that is read.
 const ANSWER_BYTES: usize = 16 << 20;
+/// Bytes of an upload that are sent together.
+const PART_BYTES: usize = 256 << 10;
 
 /// Which server a command calls, and how.
 #[derive(Args, Clone, Debug)]
@@ -91,21 +100,57 @@ impl Server {
 
     /// The same for a request with a body.
     pub async fn send(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes> {
+        self.exchange(method, path, full(body)).await?.read(&self.authority).await
+    }
+
+    /// The same for a body of any length.
+    pub async fn upload(&self, path: &str, from: impl Read + Send + 'static) -> anyhow::Result<Bytes> {
+        let (parts, sent) = mpsc::channel(1);
+        let reading = std::thread::spawn(move || read_parts(from, &parts));
+        let parts = ReceiverStream::new(sent).map(|part| part.map(Frame::data));
+        let body = BodyExt::boxed(StreamBody::new(parts));
+        let answered = self.exchange(Method::POST, path, body).await;
+        let answer = match answered {
+            Ok(exchange) => exchange.read(&self.authority).await,
+            Err(error) => Err(error),
+        };
+        // Ends once the receiver is dropped.
+        reading.join().map_err(|_| anyhow::anyhow!("the input could not be read"))?.context("the input")?;
+        answer
+    }
+
+    /// Writes the body of a successful answer, of any length.
+    pub async fn download(&self, path: &str, to: &mut impl Write) -> anyhow::Result<()> {
+        let server = &self.authority;
+        let mut exchange = self.exchange(Method::GET, path, full(Bytes::new())).await?;
+        if exchange.status != StatusCode::OK {
+            return exchange.read(server).await.map(drop);
+        }
+        while let Some(frame) = exchange.body.frame().await {
+            let frame = frame.with_context(|| format!("{server}: the answer broke off"))?;
+            if let Ok(part) = frame.into_data() {
+                to.write_all(&part).context("the results cannot be written")?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Sent) -> anyhow::Result<Exchange> {
         let server = &self.authority;
         let stream = TcpStream::connect(server).await.with_context(|| {
             format!("cannot connect to {server}: expected the address of a running server's REST interface")
         })?;
-        let Some(tls) = &self.tls else { return self.exchange(stream, method, path, body).await };
+        let Some(tls) = &self.tls else { return self.over(stream, method, path, body).await };
         let host = server.rsplit_once(':').map_or(server.as_str(), |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let name =
             ServerName::try_from(host).with_context(|| format!("`{server}`: expected a host and a port"))?;
         let stream = TlsConnector::from(Arc::clone(tls)).connect(name, stream).await;
         let stream = stream.with_context(|| format!("{server}: the TLS handshake failed"))?;
-        self.exchange(stream, method, path, body).await
+        self.over(stream, method, path, body).await
     }
 
-    async fn exchange<S>(&self, stream: S, method: Method, path: &str, body: Bytes) -> anyhow::Result<Bytes>
+    async fn over<S>(&self, stream: S, method: Method, path: &str, body: Sent) -> anyhow::Result<Exchange>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -113,23 +158,60 @@ impl Server {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(connection);
         let request = Request::builder().method(method).uri(path).header(HOST, server);
-        let mut request = request.body(Full::new(body))?;
+        let mut request = request.body(body)?;
         if let Some(authorization) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
         let response =
             sender.send_request(request).await.with_context(|| format!("{server} did not answer"))?;
-        let status = response.status();
-        let read = Limited::new(response.into_body(), ANSWER_BYTES).collect().await;
+        Ok(Exchange { status: response.status(), body: response.into_body(), driver })
+    }
+}
+
+/// Body of a request.
+type Sent = BoxBody<Bytes, io::Error>;
+
+fn full(body: Bytes) -> Sent {
+    Full::new(body).map_err(|never| match never {}).boxed()
+}
+
+/// An answer whose body was not read.
+struct Exchange {
+    status: StatusCode,
+    body: Incoming,
+    driver: JoinHandle<hyper::Result<()>>,
+}
+
+impl Exchange {
+    /// The body of a successful answer. The server's own words if it refuses.
+    async fn read(mut self, server: &str) -> anyhow::Result<Bytes> {
+        let read = Limited::new(&mut self.body, ANSWER_BYTES).collect().await;
         let body = read.map_err(|error| anyhow::anyhow!("{server}: {error}"))?.to_bytes();
-        driver.abort();
-        if status != StatusCode::OK {
+        if self.status != StatusCode::OK {
             match serde_json::from_slice::<ErrorBody>(&body) {
-                Ok(refused) => bail!("{}{}", refused.error, advice(status)),
-                Err(_) => bail!("{server} answered {status}"),
+                Ok(refused) => bail!("{}{}", refused.error, advice(self.status)),
+                Err(_) => bail!("{server} answered {}", self.status),
             }
         }
         Ok(body)
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// Reads in parts until the end, or until the receiver is dropped.
+fn read_parts(mut from: impl Read, parts: &mpsc::Sender<io::Result<Bytes>>) -> io::Result<()> {
+    loop {
+        let mut part = vec![0; PART_BYTES];
+        let length = from.read(&mut part)?;
+        part.truncate(length);
+        if length == 0 || parts.blocking_send(Ok(part.into())).is_err() {
+            return Ok(());
+        }
     }
 }
 

@@ -17,7 +17,7 @@ macro_rules! reasons {
 
         impl Reason {
             /// Every reason, in the order of the enum.
-            pub const ALL: [Self; 37] = [$(Self::$reason),+];
+            pub const ALL: [Self; 39] = [$(Self::$reason),+];
 
             /// Position in [`Reason::ALL`]: for tables of pre-registered counters.
             pub fn index(self) -> usize {
@@ -62,6 +62,10 @@ reasons! {
     UnknownSequence, "unknown_sequence";
     /// The request is not in the log of requests.
     UnknownRequest, "unknown_request";
+    /// There is no such job, or it is of another tenant.
+    UnknownJob, "unknown_job";
+    /// The job has ended.
+    JobEnded, "job_ended";
     /// The path is unknown.
     UnknownPath, "unknown_path";
     /// The path exists and does not take this method.

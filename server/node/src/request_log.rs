@@ -98,7 +98,8 @@ impl RequestLog {
         if let Some(spans) = &self.spans {
             spans.note(&entry, &self.tenants.of(entry.tenant));
         }
-        if self.kept == 0 {
+        // Rows of jobs that were answered would push all others out.
+        if self.kept == 0 || (entry.transport == Transport::Job && entry.outcome == Outcome::InTime) {
             return;
         }
         let ring = if entry.outcome == Outcome::InTime { &self.in_time } else { &self.others };
@@ -208,12 +209,13 @@ impl Drop for Open<'_> {
     }
 }
 
-/// `http`, `grpc` or `model`.
+/// `http`, `grpc`, `model` or `job`.
 fn word(transport: Transport) -> &'static str {
     match transport {
         Transport::Http => "http",
         Transport::Grpc => "grpc",
         Transport::Model => "model",
+        Transport::Job => "job",
     }
 }
 

@@ -12,6 +12,7 @@ mod forward;
 mod generate;
 mod health;
 mod infer;
+mod jobs;
 mod lanes;
 mod metadata;
 mod partition;

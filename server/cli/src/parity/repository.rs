@@ -91,6 +91,9 @@ fn set(options: &mut Vec<OsString>, assignment: String) {
 /// The policy, the objective, and the largest batch if the workload says it.
 fn settings(options: &mut Vec<OsString>, name: &str, model: &Model, policy: &str) {
     set(options, format!("models.{name}.batching.policy={policy}"));
+    if model.best_effort {
+        set(options, format!("models.{name}.class=best_effort"));
+    }
     if model.deadline {
         let slo = TimeSpan(Duration::from_nanos(model.slo));
         set(options, format!("models.{name}.slo={slo}"));

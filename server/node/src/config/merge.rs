@@ -72,7 +72,7 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
     }
 }
 
-pub(super) fn all() -> [Section; 15] {
+pub(super) fn all() -> [Section; 16] {
     [
         section::<sections::Server>("server"),
         section::<access::Identity>("identity"),
@@ -83,6 +83,7 @@ pub(super) fn all() -> [Section; 15] {
         section::<sections::Limits>("limits"),
         section::<sections::RateLimits>("rate_limit"),
         section::<sections::Cache>("cache"),
+        section::<super::Jobs>("jobs"),
         section::<sections::Trace>("trace"),
         section::<super::Telemetry>("telemetry"),
         section::<sections::RequestLogSettings>("request_log"),
@@ -365,6 +366,7 @@ impl Merged {
             limits: read(&mut sections, "limits")?,
             rate_limit: read(&mut sections, "rate_limit")?,
             cache: read(&mut sections, "cache")?,
+            jobs: read(&mut sections, "jobs")?,
             trace: read(&mut sections, "trace")?,
             telemetry: read(&mut sections, "telemetry")?,
             request_log: read(&mut sections, "request_log")?,

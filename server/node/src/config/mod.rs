@@ -10,6 +10,7 @@ mod arguments;
 mod changes;
 mod fields;
 mod fleet_section;
+mod jobs_section;
 mod merge;
 mod models_section;
 mod network;
@@ -42,6 +43,7 @@ pub use access::{Identity, ModelControl, Tls, TlsListener};
 pub use arguments::ConfigArgs;
 pub use changes::{Change, changes, toml_as_json};
 pub use fleet_section::{Fleet, FleetNode, NodeAddress};
+pub use jobs_section::Jobs;
 pub use merge::{Assignment, Sources};
 pub use network::Network;
 pub use sections::{
@@ -81,6 +83,8 @@ pub struct Config {
     pub rate_limit: RateLimits,
     /// Answers kept for models that enable `response_cache`.
     pub cache: Cache,
+    /// Files whose rows run through models.
+    pub jobs: Jobs,
     /// Traces of requests.
     pub trace: Trace,
     /// What is sent to a collector over OTLP.

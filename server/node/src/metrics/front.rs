@@ -14,6 +14,8 @@ pub enum Transport {
     Grpc,
     /// A call of a Python model by another.
     Model,
+    /// A row of a job.
+    Job,
 }
 
 /// Metrics that belong to no model.
@@ -64,7 +66,7 @@ impl FrontMetrics {
             Transport::Http => &self.http,
             Transport::Grpc => &self.grpc,
             // Their caller reports them.
-            Transport::Model => &[],
+            Transport::Model | Transport::Job => &[],
         }
     }
 }

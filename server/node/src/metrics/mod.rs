@@ -8,6 +8,7 @@ mod fleet;
 mod front;
 mod gpus;
 mod interference;
+mod jobs;
 mod machine;
 mod model;
 mod model_source;
@@ -34,6 +35,7 @@ pub use fleet::{AgentMetrics, ForwardOutcome, GatherMetrics, NodeMetrics, malfor
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
 pub use interference::InterferenceMetrics;
+pub use jobs::{END_STATES, JobsMetrics, ROW_OUTCOMES};
 pub use machine::MachineMetrics;
 pub use model::{LaneMetrics, ModelLabels, ModelMetrics};
 pub use model_source::{repository_listed, repository_refresh_failed};
@@ -144,6 +146,7 @@ mod tests {
             process_read();
             NodeMetrics::new("b").connected(true);
             AgentMetrics::new().running(true);
+            JobsMetrics::new().open(1, 10);
             GatherMetrics::new().update(router::GatherCounts::default());
             malformed_batch_marks().increment(1);
             plans_begin();

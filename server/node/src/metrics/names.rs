@@ -59,7 +59,9 @@ labels! {
     DEVICE: "device", "Device, as plans call it.";
     DEVICE_TYPE: "device_type", "Device type of profiles.";
     TENANT: "tenant", "Tenant as `[tenants.NAME]` names it; `default` for requests that name none, `other` for unknown ones.";
-    OUTCOME: "outcome", "How requests ended: `answered`, `late` (answered after the deadline), `quota`, `refused` or `failed`.";
+    OUTCOME: "outcome", "How requests ended: `answered`, `late` (answered after the deadline), `quota`, `refused` or `failed`; of rows of jobs: \
+        `answered`, `mistake` (cannot be answered), or `failed` and `refused`, which are sent again.";
+    STATE: "state", "How jobs ended: `done`, `cancelled` or `failed`.";
     NODE: "node", "Another server, as `fleet.nodes` names it.";
     FORWARD_OUTCOME: "result", "How a forwarded request ended: `answered`, `refused` (by the other node), `unreachable`, `expired` (its time was \
         over) or `limit` (`fleet.forwards`); how a marked batch went on: `complete` or `incomplete`.";
@@ -113,6 +115,10 @@ metrics! {
         CACHE_ENTRIES: Gauge, "tessera_cache_entries", [], "Answers in the response cache.";
         CACHE_EVICTIONS: Counter, "tessera_cache_evictions_total", [],
             "Answers that left the response cache because it was full.";
+        JOBS_OPEN: Gauge, "tessera_jobs_open", [], "Jobs that have not ended.";
+        JOB_ROWS_LEFT: Gauge, "tessera_job_rows_left", [], "Rows of these jobs whose results are not durable.";
+        JOB_ROWS: Counter, "tessera_job_rows_total", [OUTCOME], "Rows of jobs that left the server, by outcome.";
+        JOBS_ENDED: Counter, "tessera_jobs_ended_total", [STATE], "Jobs that ended.";
         TRACES: Counter, "tessera_traces_total", [], "Traces of requests that were written.";
         TRACES_LOST: Counter, "tessera_traces_lost_total", [],
             "Traces of requests that were not written: the disk was full or too slow, or `trace.max_bytes` was reached.";

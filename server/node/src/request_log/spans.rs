@@ -48,7 +48,8 @@ impl Spans {
             transport: match entry.transport {
                 Transport::Http => Sent::Http,
                 Transport::Grpc => Sent::Grpc,
-                Transport::Model => Sent::Model,
+                // Neither came over the network.
+                Transport::Model | Transport::Job => Sent::Model,
             },
             outcome: entry.outcome,
             reason: entry.reason.map(|reason| reason.label()),

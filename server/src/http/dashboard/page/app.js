@@ -2,6 +2,7 @@
 import * as actions from "./actions.js";
 import { devices } from "./devices.js";
 import { byId } from "./element.js";
+import * as jobs from "./jobs.js";
 import { batches, models, summary, tenants } from "./now.js";
 import * as requests from "./requests.js";
 import { call, follow } from "./server.js";
@@ -17,7 +18,7 @@ function show(view) {
   batches(view);
   tenants(view);
   devices(view, partition);
-  whatIf.lanes(view.lanes.length);
+  whatIf.lanes(view.lanes.filter((lane) => !lane.idle_priority).length);
   if (view.second) timeline.add(view.second);
   timeline.draw(partition);
   looks += 1;
@@ -49,6 +50,7 @@ async function slowly() {
   for (;;) {
     try {
       await requests.latest();
+      await jobs.latest();
       partition = await call("/v2/partition").catch((problem) => {
         if (problem.status === undefined) throw problem;
         return null;

@@ -1,0 +1,204 @@
+//! Rows of jobs as requests of best effort.
+
+use std::future::Future;
+use std::ops::Deref;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use jobs::{JobMetrics, JobState, Jobs, Options, Record, RowOutcome, RowRunner};
+use node::config::Config;
+use node::metrics::{JobsMetrics, Transport};
+use node::reason::{Reason, Refusal};
+use oip::{InferRequest, Parameter};
+use serde::Deserialize;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::errors;
+use crate::flat_json;
+use crate::service::{ModelView, RequestContext, Service};
+
+/// Batches of each lane whose rows are in the server together: one runs, and one waits.
+const BATCHES: usize = 2;
+/// Most rows of a job that are in the server together.
+const WINDOW_MAX: usize = 4_096;
+/// Most threads that decode rows and encode results.
+const THREADS_MAX: usize = 8;
+/// Part of the queue of a model that the rows of one job may fill. Best effort as a whole may fill half of it.
+const QUEUE_PART: u32 = 4;
+
+/// The jobs of a server, and the threads that decode their rows and encode their results.
+pub struct ServerJobs {
+    jobs: Jobs,
+    /// Its threads have idle priority: the results of a row can take longer to encode than a request of a client.
+    runtime: Option<Runtime>,
+}
+
+impl Deref for ServerJobs {
+    type Target = Jobs;
+
+    fn deref(&self) -> &Jobs {
+        &self.jobs
+    }
+}
+
+impl Drop for ServerJobs {
+    fn drop(&mut self) {
+        self.jobs.stop();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads.min(THREADS_MAX)).thread_name("tessera-rows").enable_all();
+    builder.on_thread_start(|| {
+        if let Err(error) = models::enter_idle_priority() {
+            tracing::warn!(%error, "rows of jobs are decoded at ordinary priority");
+        }
+    });
+    builder.build()
+}
+
+/// Opens the jobs of a server, if `jobs.folder` is set, and goes on with those that have not ended.
+///
+/// # Errors
+/// The folder cannot be used.
+pub fn open(
+    config: &Config,
+    service: &Arc<Service>,
+    limits: oip::Limits,
+) -> anyhow::Result<Option<ServerJobs>> {
+    let Some(folder) = &config.jobs.folder else { return Ok(None) };
+    let options = Options {
+        folder: folder.clone(),
+        bytes_max: config.jobs.max_bytes.0,
+        jobs_max: config.jobs.max_jobs.get(),
+        line_max: limits.body_bytes,
+        keep: config.jobs.keep.0,
+    };
+    let queue = u32::try_from(config.limits.queue.get()).unwrap_or(u32::MAX);
+    let rows = Rows { service: Arc::downgrade(service), limits, queue };
+    let (runtime, counts) = (runtime()?, Counts(JobsMetrics::new()));
+    let jobs = Jobs::open(options, Arc::new(rows), Arc::new(counts), runtime.handle().clone());
+    let jobs = jobs.with_context(|| in_folder(folder))?;
+    Ok(Some(ServerJobs { jobs, runtime: Some(runtime) }))
+}
+
+fn in_folder(folder: &Path) -> String {
+    format!("jobs.folder: {}", folder.display())
+}
+
+struct Counts(JobsMetrics);
+
+impl JobMetrics for Counts {
+    fn open(&self, jobs: usize, rows_left: u64) {
+        self.0.open(jobs, rows_left);
+    }
+
+    fn row(&self, outcome: &RowOutcome) {
+        self.0.row(match outcome {
+            RowOutcome::Answer(_) => "answered",
+            RowOutcome::Mistake(_) => "mistake",
+            RowOutcome::Failed(_) => "failed",
+            RowOutcome::Refused(_) => "refused",
+        });
+    }
+
+    fn ended(&self, state: JobState) {
+        self.0.ended(state.word());
+    }
+}
+
+struct Rows {
+    service: Weak<Service>,
+    limits: oip::Limits,
+    queue: u32,
+}
+
+impl RowRunner for Rows {
+    fn run(&self, job: &Record, row: u64, line: Bytes) -> Pin<Box<dyn Future<Output = RowOutcome> + Send>> {
+        let (service, limits) = (self.service.upgrade(), self.limits);
+        let (model, version) = (job.request.model.clone(), job.request.version.clone());
+        let (tenant, id) = (job.request.tenant.clone(), format!("job-{}-{row}", job.id));
+        Box::pin(async move {
+            let Some(service) = service else {
+                return RowOutcome::Refused("the server is shutting down".to_owned());
+            };
+            let tenant = service.node.catalog().tenants().named(Some(&tenant));
+            let context = RequestContext::new(id, Instant::now(), Transport::Job, tenant);
+            let answer = infer(&service, (&model, version.as_deref()), &line, &limits, context).await;
+            answer.map_or_else(outcome, RowOutcome::Answer)
+        })
+    }
+
+    fn window(&self, job: &Record) -> Option<u32> {
+        let service = self.service.upgrade()?;
+        let view = service.model(&job.request.model, job.request.version.as_deref()).ok()?;
+        let batch = usize::try_from(view.signature.max_batch.max(1)).unwrap_or(usize::MAX);
+        let rows = batch.saturating_mul(BATCHES).saturating_mul(view.lanes.max(1)).min(WINDOW_MAX);
+        Some(u32::try_from(rows).unwrap_or(u32::MAX).min((self.queue / QUEUE_PART).max(1)))
+    }
+}
+
+/// A row with a list of inputs is a request of the protocol.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(default, borrow)]
+    inputs: Option<&'a serde_json::value::RawValue>,
+}
+
+async fn infer(
+    service: &Service,
+    (model, version): (&str, Option<&str>),
+    line: &Bytes,
+    limits: &oip::Limits,
+    context: RequestContext,
+) -> Result<Bytes, Refusal> {
+    let view = service.model(model, version)?;
+    let malformed = |error: serde_json::Error| Refusal::new(Reason::Malformed, format!("row: {error}"));
+    let is_request = serde_json::from_slice::<Line<'_>>(line).map_err(malformed)?.inputs.is_some()
+        && view.signature.inputs.iter().all(|input| input.name != "inputs");
+    let mut request = if is_request {
+        oip::json::decode_infer(model, version, line, None, limits)?
+    } else {
+        of_members(&view, (model, version), line, limits)?
+    };
+    request.parameters.retain(|(name, _)| name != "class");
+    request.parameters.push(("class".to_owned(), Parameter::String("best_effort".to_owned())));
+    let answered = service.infer(request, context).await?;
+    match is_request {
+        true => Ok(oip::json::encode_infer(&answered.response, false)?.head),
+        false => Ok(flat_json::flat(&answered.response)?.into()),
+    }
+}
+
+fn of_members(
+    view: &ModelView,
+    (model, version): (&str, Option<&str>),
+    line: &Bytes,
+    limits: &oip::Limits,
+) -> Result<InferRequest, Refusal> {
+    let (names, request) = flat_json::request(view, line)?;
+    let request = oip::json::decode_infer(model, version, &request.into(), None, limits);
+    request.map_err(|error| flat_json::in_words_of_client(Refusal::from(error), &names))
+}
+
+/// What a refusal means for the row: an error of the row itself is its result, and others are tried again.
+fn outcome(refusal: Refusal) -> RowOutcome {
+    let status = errors::row(refusal.reason).http.as_u16();
+    match (refusal.reason, status) {
+        (Reason::EngineFailed | Reason::Quarantined | Reason::Internal, _) => {
+            RowOutcome::Failed(refusal.message)
+        }
+        (Reason::ModelNotFound | Reason::ModelUnsupported, _) => RowOutcome::Mistake(refusal.message),
+        (_, 400 | 413) => RowOutcome::Mistake(refusal.message),
+        _ => RowOutcome::Refused(refusal.message),
+    }
+}
