@@ -13,7 +13,7 @@ use jobs::{JobMetrics, JobState, Jobs, Options, Record, RowOutcome, RowRunner};
 use node::config::Config;
 use node::metrics::{JobsMetrics, Transport};
 use node::reason::{Reason, Refusal};
-use oip::{InferRequest, Parameter};
+use oip::{InferRequest, OutputParameters, Parameter, RequestedOutput};
 use serde::Deserialize;
 use tokio::runtime::{Builder, Runtime};
 
@@ -126,6 +126,7 @@ impl RowRunner for Rows {
     fn run(&self, job: &Record, row: u64, line: Bytes) -> Pin<Box<dyn Future<Output = RowOutcome> + Send>> {
         let (service, limits) = (self.service.upgrade(), self.limits);
         let (model, version) = (job.request.model.clone(), job.request.version.clone());
+        let outputs = job.request.outputs.clone();
         let (tenant, id) = (job.request.tenant.clone(), format!("job-{}-{row}", job.id));
         Box::pin(async move {
             let Some(service) = service else {
@@ -133,7 +134,8 @@ impl RowRunner for Rows {
             };
             let tenant = service.node.catalog().tenants().named(Some(&tenant));
             let context = RequestContext::new(id, Instant::now(), Transport::Job, tenant);
-            let answer = infer(&service, (&model, version.as_deref()), &line, &limits, context).await;
+            let answer =
+                infer(&service, (&model, version.as_deref(), outputs), &line, &limits, context).await;
             answer.map_or_else(outcome, RowOutcome::Answer)
         })
     }
@@ -156,7 +158,7 @@ struct Line<'a> {
 
 async fn infer(
     service: &Service,
-    (model, version): (&str, Option<&str>),
+    (model, version, outputs): (&str, Option<&str>, Vec<String>),
     line: &Bytes,
     limits: &oip::Limits,
     context: RequestContext,
@@ -172,11 +174,18 @@ async fn infer(
     };
     request.parameters.retain(|(name, _)| name != "class");
     request.parameters.push(("class".to_owned(), Parameter::String("best_effort".to_owned())));
+    if request.outputs.is_none() && !outputs.is_empty() {
+        request.outputs = Some(outputs.into_iter().map(requested).collect());
+    }
     let answered = service.infer(request, context).await?;
     match is_request {
         true => Ok(oip::json::encode_infer(&answered.response, false)?.head),
         false => Ok(flat_json::flat(&answered.response)?.into()),
     }
+}
+
+fn requested(name: String) -> RequestedOutput {
+    RequestedOutput { name, parameters: OutputParameters::default() }
 }
 
 fn of_members(

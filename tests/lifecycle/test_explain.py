@@ -62,14 +62,16 @@ def test_a_refused_request_is_explained_with_what_would_have_helped(tmp_path: Pa
         for request in refused:
             told = get(f"{server.base_url}/v2/explain/{request}")
             assert (told["outcome"], told["objective_ms"], told["model"]) == ("refused", 1000.0, "m"), told
-            if "admission" in told and told["reason"] == "deadline_unmeetable":
+            # Others were admitted, and refused later because a batch before them took long.
+            admission = told.get("admission", {"earliest_end_ms": 0.0})
+            if admission["earliest_end_ms"] > 1000 and told["reason"] == "deadline_unmeetable":
                 at_admission.append(told)
         assert any(told["admission"]["rows_before"] >= 1 for told in at_admission), at_admission
-        # The one that came closest to its objective. After a batch that took long it can be the first in the queue.
+        # The one that came closest to its objective.
         told = min(at_admission, key=lambda one: one["admission"]["earliest_end_ms"])
         admission = told["admission"]
         assert admission["lanes"] == 1
-        assert admission["earliest_end_ms"] > 1000 > admission["earliest_end_with_one_more_lane_ms"], told
+        assert admission["earliest_end_with_one_more_lane_ms"] < 1000, told
         assert told["remedies"] == [
             f"with an objective of {admission['earliest_end_ms']:.1f} ms or more it would have been admitted",
             "with one more lane it would have been admitted",

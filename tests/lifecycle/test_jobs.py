@@ -68,7 +68,7 @@ def test_a_file_becomes_a_file_of_results(repository: Path, tmp_path: Path) -> N
     (tmp_path / "in.jsonl").write_text(text)
     with Tessera(repository, config(tmp_path)) as server:
         server.wait_ready()
-        submit = ["submit", "--model", "chain", "--input", str(tmp_path / "in.jsonl"), "--by", "1h"]
+        submit = ["submit", "--model", "chain", "--input", str(tmp_path / "in.jsonl"), "--by", "1h", "--outputs", "OUTPUT0"]
         told = job(server, *submit, "--output", str(tmp_path / "out.jsonl"))
         assert "state      done" in told and f"rows       {ROWS} of {ROWS} done" in told and "(yes)" in told, told
         np.testing.assert_allclose(results(tmp_path / "out.jsonl"), expected, rtol=1e-3, atol=1e-3)
@@ -103,6 +103,8 @@ def test_what_cannot_be_meant_is_refused(repository: Path, tmp_path: Path) -> No
         wrong, good = ["--input", str(tmp_path / "in.jsonl")], ["--input", str(tmp_path / "good.jsonl")]
         assert "line 2: expected a JSON object" in job(server, "submit", "--model", "echo", *wrong, code=1)
         assert "model `other`: not found" in job(server, "submit", "--model", "other", *good, code=1)
+        told = job(server, "submit", "--model", "echo", *good, "--outputs", "OUTPUT0,other", code=1)
+        assert "has no output `other`: expected some of OUTPUT0" in told
         assert "expected a time of day" in job(server, "submit", "--model", "echo", *good, "--by", "soon", code=1)
         assert "No such file" in job(server, "submit", "--model", "echo", "--input", "/nowhere", code=1)
         assert "job 9: not found" in job(server, "show", "9", code=1)
@@ -115,7 +117,7 @@ def test_what_cannot_be_meant_is_refused(repository: Path, tmp_path: Path) -> No
 def test_a_job_survives_kill_9_with_every_row_once(tmp_path: Path) -> None:
     repository, rows = tmp_path / "repository", tmp_path / "in.jsonl"
     # One row a batch, because rounding depends on the rows of a batch. Some milliseconds each, so that the job outlives several servers.
-    models.place(repository, "chain", models.matmul_chain(512, 500))
+    models.place(repository, "chain", models.matmul_chain(512, 1_500))
     random = np.random.default_rng(3).standard_normal((700, 512)).astype(np.float32)
     rows.write_text("".join(json.dumps({"INPUT0": row.tolist()}) + "\n" for row in random))
 

@@ -25,6 +25,8 @@ pub struct Payloads {
     pub shapes: BTreeMap<String, Vec<u64>>,
     /// Values of inputs: from and to, both included.
     pub ranges: BTreeMap<String, (f64, f64)>,
+    /// Whether they may be for inputs of models that the workload does not have.
+    pub of_other_models: bool,
     /// Recorded requests by model; those under the empty name are for every model that has none of its own.
     pub samples: BTreeMap<String, Arc<Samples>>,
 }
@@ -39,6 +41,9 @@ pub(crate) struct Payload {
 impl Payloads {
     /// Whether all that was given is for inputs and models that there are; `known` by what the server calls them.
     pub(crate) fn check(&self, known: &BTreeMap<String, ModelMetadata>) -> Result<(), LoadError> {
+        if self.of_other_models {
+            return Ok(());
+        }
         let is_input = |name: &String| {
             known.iter().any(|(model, metadata)| {
                 metadata.inputs.iter().any(|input| {

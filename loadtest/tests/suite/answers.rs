@@ -220,9 +220,11 @@ fn values_for_an_unknown_model_are_refused() {
         shapes: [(shape.to_owned(), vec![1, 4])].into(),
         ranges: [(range.to_owned(), (0.0, 1.0))].into(),
         samples: [(model.to_owned(), samples())].into(),
+        of_other_models: false,
     };
     for (payloads, said) in [
         (payloads("x", "m/x", "m"), None),
+        (Payloads { of_other_models: true, ..payloads("y", "mx", "m") }, None),
         (payloads("y", "x", "m"), Some("--shape: no model of the workload has an input `y`")),
         (payloads("n/x", "x", "m"), Some("--shape: no model of the workload has an input `n/x`")),
         (payloads("x", "mx", ""), Some("--range: no model of the workload has an input `mx`")),

@@ -124,6 +124,9 @@ async fn submit(server: &Server, arguments: &SubmitArgs, is_terminal: bool) -> a
     if let Some(version) = arguments.version {
         query.append_pair("version", &version.to_string());
     }
+    if !arguments.outputs.is_empty() {
+        query.append_pair("outputs", &arguments.outputs.join(","));
+    }
     if let Some(by) = &arguments.by {
         let by =
             time::parse(by, &jiff::Zoned::now()).map_err(|problem| anyhow::anyhow!("--by: {problem}"))?;

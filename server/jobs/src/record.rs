@@ -11,6 +11,9 @@ pub struct Request {
     /// Its version. `None`: the one that requests without a version get.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Outputs that results have. Empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<String>,
     /// Whose job it is, by name.
     pub tenant: String,
     /// When it should have ended.

@@ -122,7 +122,7 @@ pub async fn submit(
 
 fn request(front: &Front, query: &str, tenant: String) -> Result<Request, Refusal> {
     let wrong = |message: String| Refusal::new(Reason::Malformed, message);
-    let (mut model, mut version, mut by) = (None, None, None);
+    let (mut model, mut version, mut by, mut outputs) = (None, None, None, Vec::new());
     for (key, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*key {
             "model" => {
@@ -133,13 +133,18 @@ fn request(front: &Front, query: &str, tenant: String) -> Result<Request, Refusa
                 let expected = || wrong("version: expected a whole number".to_owned());
                 version = Some(Version::parse(&value).ok_or_else(expected)?.to_string());
             }
+            "outputs" => {
+                outputs = value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+            }
             "by" => {
                 let expected = || wrong("by: expected milliseconds since 1970, later than now".to_owned());
                 by = Some(Millis(value.parse().map_err(|_| expected())?));
             }
             _ => {
                 let shown: String = key.chars().take(32).collect();
-                return Err(wrong(format!("`{shown}`: unknown, expected `model`, `version` and `by`")));
+                return Err(wrong(format!(
+                    "`{shown}`: unknown, expected `model`, `version`, `outputs` and `by`"
+                )));
             }
         }
     }
@@ -147,7 +152,28 @@ fn request(front: &Front, query: &str, tenant: String) -> Result<Request, Refusa
     if !front.service.node.catalog().known_names()?.contains(&model) {
         return Err(Refusal::new(Reason::UnknownModel, format!("model `{model}`: not found")));
     }
-    Ok(Request { model, version, tenant, by })
+    check_outputs(front, (&model, version.as_deref()), &outputs)?;
+    Ok(Request { model, version, outputs, tenant, by })
+}
+
+/// Refuses outputs that the model does not have, if it is ready. Otherwise its rows tell.
+fn check_outputs(
+    front: &Front,
+    (model, version): (&str, Option<&str>),
+    outputs: &[String],
+) -> Result<(), Refusal> {
+    let Ok(view) = front.service.model(model, version) else { return Ok(()) };
+    let known = || view.signature.outputs.iter().map(|output| output.name.as_str());
+    match outputs.iter().find(|name| known().all(|known| known != name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let shown: String = name.chars().take(64).collect();
+            let known = known().collect::<Vec<_>>().join(", ");
+            let message =
+                format!("outputs: model `{model}` has no output `{shown}`: expected some of {known}");
+            Err(Refusal::new(Reason::Malformed, message))
+        }
+    }
 }
 
 pub async fn list(

@@ -74,6 +74,9 @@ pub struct SubmitArgs {
     /// Version of the model. Default: the one that requests without a version get.
     #[arg(long, value_name = "NUMBER")]
     pub version: Option<u64>,
+    /// Outputs that the results have, separated by commas. Default: all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub outputs: Vec<String>,
     /// File with one JSON object a line; `-` is standard input.
     #[arg(long, short, value_name = "FILE")]
     pub input: PathBuf,

@@ -46,6 +46,10 @@ pub fn measure(
     let drive = Drive::Open(Stages::constant(REHEARSAL)?);
     let report = session.run(&rehearsal, &drive, stop, &mut |live| line.show("overheads  ", live))?;
     anyhow::ensure!(!report.timings.is_empty(), "the server does not report the timing of its responses");
+    // Batches at idle priority stand still for others, which is not their own time.
+    let timings: Vec<Timing> =
+        report.timings.iter().filter(|timing| is_ordinary(workload, timing)).cloned().collect();
+    let report = Report { timings, ..report };
     for (number, model) in (0..).zip(&mut workload.models) {
         let own = report.timings.iter().filter(|timing| timing.model == number);
         model.overhead = Spans::of_samples(own.map(|timing| timing.outside).collect());
@@ -56,6 +60,10 @@ pub fn measure(
         correct_for_contention(workload, &report.timings)?;
     }
     Ok(())
+}
+
+fn is_ordinary(workload: &Workload, timing: &Timing) -> bool {
+    workload.models.get(timing.model as usize).is_none_or(|model| !model.best_effort)
 }
 
 fn nanos(millis: f64) -> u64 {
@@ -131,6 +139,8 @@ fn profile(
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<Profile> {
     let largest = model.profile.as_ref().map_or(LARGEST, Profile::max_batch);
+    let mut settings = settings.clone();
+    settings.payloads.of_other_models = true;
     let mut measured: BTreeMap<u32, f64> = BTreeMap::new();
     for rows in sizes(largest) {
         let alone = alone(model, rows)?;

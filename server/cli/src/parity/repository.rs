@@ -98,7 +98,8 @@ fn settings(options: &mut Vec<OsString>, name: &str, model: &Model, policy: &str
         let slo = TimeSpan(Duration::from_nanos(model.slo));
         set(options, format!("models.{name}.slo={slo}"));
     }
-    if let Some(profile) = &model.profile {
+    // A model that cannot be batched has no largest batch to set.
+    if let Some(profile) = model.profile.as_ref().filter(|profile| profile.max_batch() > 1) {
         set(options, format!("models.{name}.max_batch={}", profile.max_batch()));
     }
 }

@@ -78,7 +78,7 @@ fn ready() -> Arc<Doubling> {
 }
 
 fn request(by: Option<Millis>) -> Request {
-    Request { model: "m".to_owned(), version: None, tenant: "default".to_owned(), by }
+    Request { model: "m".to_owned(), version: None, outputs: Vec::new(), tenant: "default".to_owned(), by }
 }
 
 fn rows(count: u64) -> String {
