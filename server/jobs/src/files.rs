@@ -16,6 +16,7 @@ use job_core::JobId;
 use tempfile::{NamedTempFile, TempPath};
 
 use crate::JobError;
+use crate::space::Space;
 
 /// Start of the names of inputs that are being received.
 const INCOMING: &str = "incoming-";
@@ -49,7 +50,7 @@ pub struct Incoming {
     writer: BufWriter<File>,
     path: TempPath,
     line_max: usize,
-    bytes_max: u64,
+    space: Space,
     /// The line that is not complete.
     line: Vec<u8>,
     lines: u64,
@@ -58,11 +59,11 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    pub(crate) fn new(folder: &Path, line_max: usize, bytes_max: u64) -> Result<Self, JobError> {
+    pub(crate) fn new(folder: &Path, line_max: usize, space: Space) -> Result<Self, JobError> {
         let file = tempfile::Builder::new().prefix(INCOMING).tempfile_in(folder);
         let (file, path) = NamedTempFile::into_parts(file.map_err(|error| JobError::file(folder, error))?);
         let writer = BufWriter::new(file);
-        Ok(Self { writer, path, line_max, bytes_max, line: Vec::new(), lines: 0, rows: 0, bytes: 0 })
+        Ok(Self { writer, path, line_max, space, line: Vec::new(), lines: 0, rows: 0, bytes: 0 })
     }
 
     /// Adds a part of the input.
@@ -96,10 +97,9 @@ impl Incoming {
         if !row.starts_with(b"{") {
             return Err(JobError::Input(format!("line {}: expected a JSON object", self.lines)));
         }
-        self.bytes = self.bytes.saturating_add(row.len() as u64 + 1);
-        if self.bytes > self.bytes_max {
-            return Err(JobError::TooLarge(self.bytes_max));
-        }
+        let bytes = row.len() as u64 + 1;
+        self.space.take(bytes)?;
+        self.bytes += bytes;
         self.rows += 1;
         let written = self.writer.write_all(row).and_then(|()| self.writer.write_all(b"\n"));
         written.map_err(|error| JobError::file(&self.path, error))
@@ -111,13 +111,14 @@ impl Incoming {
         let (own, input) = (folder_of(folder, id), input_of(folder, id));
         let failed = |error| JobError::file(&input, error);
         fs::create_dir_all(&own).map_err(failed)?;
-        let file = self.writer.into_inner().map_err(|error| failed(error.into_error()))?;
-        file.sync_all().map_err(failed)?;
-        self.path.persist(&input).map_err(|error| failed(error.error))?;
+        self.writer.flush().map_err(failed)?;
+        self.writer.get_ref().sync_all().map_err(failed)?;
+        fs::rename(&self.path, &input).map_err(failed)?;
         for folder in [own.as_path(), folder] {
             File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
         }
-        Ok((self.rows, self.bytes))
+        // From now on they are the job's.
+        Ok((self.rows, std::mem::take(&mut self.bytes)))
     }
 
     fn finish(&mut self) -> Result<(), JobError> {
@@ -128,6 +129,12 @@ impl Incoming {
             0 => Err(JobError::Input("the input has no rows: expected one JSON object a line".to_owned())),
             _ => Ok(()),
         }
+    }
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.space.give_back(self.bytes);
     }
 }
 

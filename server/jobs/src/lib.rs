@@ -10,6 +10,7 @@ mod files;
 mod journal;
 mod record;
 mod runner;
+mod space;
 mod thread;
 
 pub use files::Incoming;

@@ -22,6 +22,7 @@ use crate::files::{self, Incoming};
 use crate::journal::Journal;
 use crate::record::{JobState, JobView, Record, Request};
 use crate::runner::{JobMetrics, RowOutcome, RowRunner};
+use crate::space::Space;
 use open_job::OpenJob;
 
 /// How often it is looked whether ended jobs are old enough to be removed.
@@ -55,6 +56,7 @@ enum Message {
 /// The jobs of a node.
 pub struct Jobs {
     options: Options,
+    space: Space,
     messages: Sender<Message>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -75,9 +77,10 @@ impl Jobs {
         let journal = Journal::open(&options.folder.join("journal.redb"))?;
         files::remove_incoming(&options.folder).map_err(failed)?;
         let (messages, inbox) = channel();
-        let clock = Clock::default();
+        let (clock, space) = (Clock::default(), Space::new(options.bytes_max));
         let mut worker = Worker {
             options: options.clone(),
+            space: space.clone(),
             journal,
             scheduler: Scheduler::default(),
             records: BTreeMap::new(),
@@ -92,7 +95,7 @@ impl Jobs {
         };
         worker.recover()?;
         let thread = thread::Builder::new().name("tessera-jobs".to_owned()).spawn(move || worker.run(&inbox));
-        Ok(Self { messages, thread: Mutex::new(Some(thread.map_err(failed)?)), options })
+        Ok(Self { messages, thread: Mutex::new(Some(thread.map_err(failed)?)), options, space })
     }
 
     /// Begins to receive an input.
@@ -100,7 +103,7 @@ impl Jobs {
     /// # Errors
     /// A file cannot be created.
     pub fn receive(&self) -> Result<Incoming, JobError> {
-        Incoming::new(&self.options.folder, self.options.line_max, self.options.bytes_max)
+        Incoming::new(&self.options.folder, self.options.line_max, self.space.clone())
     }
 
     /// Submits a job with an input that was received completely. When this returns, the job survives a crash.
@@ -190,6 +193,7 @@ impl Clock {
 
 struct Worker {
     options: Options,
+    space: Space,
     journal: Journal,
     scheduler: Scheduler,
     records: BTreeMap<JobId, Record>,
@@ -207,6 +211,7 @@ impl Worker {
     fn recover(&mut self) -> Result<(), JobError> {
         for record in self.journal.all()? {
             let (id, is_open) = (record.id, record.state == JobState::Open);
+            self.space.count(record.input_bytes.saturating_add(record.output_bytes));
             if is_open {
                 tracing::info!(
                     job = id.0,
@@ -265,8 +270,6 @@ impl Worker {
         }
         let id = self.journal.take_number()?;
         let (rows, input_bytes) = input.keep(&self.options.folder, id)?;
-        let used: u64 =
-            self.records.values().map(|one| one.input_bytes.saturating_add(one.output_bytes)).sum();
         let record = Record {
             id,
             request,
@@ -281,11 +284,9 @@ impl Worker {
             mistakes: 0,
             error: String::new(),
         };
-        let fits = used.saturating_add(input_bytes) <= self.options.bytes_max;
-        let kept =
-            if fits { self.journal.write(&record) } else { Err(JobError::TooLarge(self.options.bytes_max)) };
-        if let Err(error) = kept {
+        if let Err(error) = self.journal.write(&record) {
             self.remove_files(id);
+            self.space.give_back(input_bytes);
             return Err(error);
         }
         tracing::info!(job = id.0, model = record.request.model, rows, "job submitted");
@@ -389,7 +390,9 @@ impl Worker {
         if rows == record.committed {
             return Ok(());
         }
-        record.output_bytes = open.output.sync()?;
+        let output_bytes = open.output.sync()?;
+        self.space.count(output_bytes.saturating_sub(record.output_bytes));
+        record.output_bytes = output_bytes;
         record.committed = rows;
         record.input_offset = open.input_offset;
         record.mistakes = open.mistakes;
@@ -423,7 +426,11 @@ impl Worker {
         for id in old {
             self.remove_files(id);
             match self.journal.remove(id) {
-                Ok(()) => drop(self.records.remove(&id)),
+                Ok(()) => {
+                    let removed = self.records.remove(&id);
+                    let bytes = removed.map_or(0, |one| one.input_bytes.saturating_add(one.output_bytes));
+                    self.space.give_back(bytes);
+                }
                 Err(error) => tracing::warn!(job = id.0, %error, "an old job is not removed"),
             }
         }

@@ -133,6 +133,17 @@ async fn results_are_in_the_order_of_the_rows_and_refused_rows_are_sent_again() 
     assert_eq!(output(&jobs, &done.record), doubled(100));
     assert_eq!(runner.run.load(Ordering::SeqCst), 103);
     assert_eq!(*runner.ended.lock().unwrap(), [JobState::Done]);
+    let taken = done.record.input_bytes + done.record.output_bytes;
+    assert_eq!(jobs.space.used(), taken);
+    // What several callers send at once counts too.
+    let mut first = jobs.receive().unwrap();
+    let row = rows(1).repeat(60_000);
+    first.add(row.as_bytes()).unwrap();
+    let refused = jobs.receive().unwrap().add(row.as_bytes()).unwrap_err().to_string();
+    assert!(refused.contains("more than 1048576 bytes"), "{refused}");
+    drop(first);
+    jobs.receive().unwrap().add(row.as_bytes()).unwrap();
+    assert_eq!(jobs.space.used(), taken);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -164,6 +175,7 @@ async fn inputs_that_cannot_be_meant_are_refused_with_the_line() {
         assert!(error.contains(told), "{error}");
     }
     assert!(jobs.list().await.unwrap().is_empty());
+    assert_eq!(jobs.space.used(), 0, "inputs that were refused take no space");
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["journal.redb"], "no files are left");
 }
