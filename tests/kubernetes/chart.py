@@ -32,6 +32,10 @@ SETS: dict[str, Object] = {
         "monitoring": {"monitor": "ServiceMonitor"},
     },
     "fleet": {"fleet": {"enabled": True}, "server": {"replicas": None, "repository": {"url": "s3://models/production"}}},
+    "sources": {
+        "fleet": {"enabled": True, "agent": {"env": [{"name": "AWS_REGION", "value": "eu-central-1"}], "envFrom": [{"secretRef": {"name": "models"}}]}},
+        "server": {"replicas": None, "repository": {"fromSources": True}},
+    },
     "everything": {
         "fullnameOverride": "inference",
         "image": {"repository": "registry.example.com:5000/team/tessera", "digest": DIGEST},

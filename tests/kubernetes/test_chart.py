@@ -203,3 +203,14 @@ def test_all_objects_are_in_the_namespace_of_the_release() -> None:
         else:
             # Two releases do not share an object of the cluster.
             assert entry["metadata"]["name"].startswith(f"{NAMESPACE}-inference-")
+
+
+def test_agents_copy_files_of_models_to_a_folder_that_servers_only_read() -> None:
+    pod = workloads(render(SETS["sources"]))["server"]
+    (agent,), (server,) = pod["initContainers"], pod["containers"]
+    assert "--repository=/models" in agent["args"]
+    mounts = lambda container: {mount["name"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}  # noqa: E731
+    assert (mounts(agent)["models"], mounts(server)["models"]) == (False, True)
+    assert {"name": "models", "emptyDir": {"sizeLimit": "64Gi"}} in pod["volumes"]
+    assert environment_of(server)["TESSERA_REPOSITORY_PATH"] == "/models"
+    assert environment_of(agent)["AWS_REGION"] == "eu-central-1" and agent["envFrom"]

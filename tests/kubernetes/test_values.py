@@ -32,6 +32,11 @@ MISTAKES: list[tuple[Object, list[str]]] = [
     ({"server": {"graceSeconds": "20s"}}, ["/server/graceSeconds", "string", "integer"]),
     ({"server": {"repository": {"url": "ftp://models"}}}, ["/server/repository/url", "s3|gs|az|https"]),
     ({"server": {"repository": {"url": "s3://m", "claim": "m"}}}, ["server.repository", "`url` or `claim`", "both"]),
+    ({"server": {"repository": {"fromSources": True}}}, ["server.repository.fromSources", "fleet.enabled"]),
+    (
+        {"server": {"repository": {"fromSources": True, "claim": "m"}}, "fleet": {"enabled": True}},
+        ["server.repository.fromSources", "`claim`"],
+    ),
     ({"server": {"repository": {"subPath": "a"}}}, ["server.repository.subPath", "server.repository.claim"]),
     ({"server": {"gpus": {"count": 1.5}}}, ["/server/gpus/count", "integer"]),
     (

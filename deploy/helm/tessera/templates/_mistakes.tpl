@@ -21,7 +21,7 @@
 {{- if regexMatch `(?m)^\s*(server\.)?watch_config\s*=` $server.config -}}
 {{- fail "server.config sets `watch_config`: set `server.configChange` to `watch` or `restart` instead" -}}
 {{- end -}}
-{{- if and (or $server.repository.url $server.repository.claim) (regexMatch `(?m)^\s*(repository\.)?(path|cache)\s*=\s*["']` $server.config) -}}
+{{- if and (or $server.repository.url $server.repository.claim $server.repository.fromSources) (regexMatch `(?m)^\s*(repository\.)?(path|cache)\s*=\s*["']` $server.config) -}}
 {{- fail "server.config sets `path` or `cache` of [repository], and so does `server.repository`: remove one of them" -}}
 {{- end -}}
 {{- $set := list -}}
@@ -37,8 +37,14 @@
 {{- if and (eq $server.kind "DaemonSet") (ne (int $server.replicas) 1) (not (kindIs "invalid" $server.replicas)) -}}
 {{- fail "server.replicas: a DaemonSet runs one server on each node that `server.nodeSelector` allows, remove the number" -}}
 {{- end -}}
-{{- if and $server.cache.volume (not $server.repository.url) -}}
-{{- fail "server.cache.volume: only a repository at a URL has a cache, expected `server.repository.url` to be set as well" -}}
+{{- if and $server.cache.volume (not $server.repository.url) (not $server.repository.fromSources) -}}
+{{- fail "server.cache.volume: only a repository at a URL, or from sources, has a cache, expected `server.repository.url` to be set as well" -}}
+{{- end -}}
+{{- if and $server.repository.fromSources (or $server.repository.url $server.repository.claim) -}}
+{{- fail "server.repository.fromSources: agents copy the files of models, expected no `url` and no `claim`" -}}
+{{- end -}}
+{{- if and $server.repository.fromSources (not .Values.fleet.enabled) -}}
+{{- fail "server.repository.fromSources: agents of a fleet copy the files of models, expected `fleet.enabled` to be true" -}}
 {{- end -}}
 {{- if and (or .Values.networkPolicy.clients .Values.networkPolicy.monitoring) (not .Values.networkPolicy.enabled) -}}
 {{- fail "networkPolicy: lists peers, but all are admitted without a policy: expected `networkPolicy.enabled` to be true" -}}

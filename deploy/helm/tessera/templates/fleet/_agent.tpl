@@ -17,18 +17,30 @@
     {{- if $agent.keySecret }}
     - --key-file=/etc/tessera-agent/key
     {{- end }}
+    {{- if .Values.server.repository.fromSources }}
+    - --repository=/models
+    {{- end }}
     {{- with $agent.extraArgs }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   env:
     - {name: NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
     - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+    {{- with $agent.env }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with $agent.envFrom }}
+  envFrom: {{- toYaml . | nindent 4 }}
+  {{- end }}
   resources: {{- toYaml $agent.resources | nindent 4 }}
   securityContext:
     {{- include "tessera.containerSecurity" . | nindent 4 }}
   volumeMounts:
     - {name: state, mountPath: /var/lib/tessera-agent, subPath: agent}
     - {{- include "tessera.tokenMount" . | nindent 6 }}
+    {{- if .Values.server.repository.fromSources }}
+    - {name: models, mountPath: /models}
+    {{- end }}
     {{- if $agent.keySecret }}
     - {name: agent-key, mountPath: /etc/tessera-agent, readOnly: true}
     {{- end }}

@@ -12,7 +12,7 @@
 {{- if $server.repository.url }}
 - {name: TESSERA_REPOSITORY_PATH, value: {{ $server.repository.url | quote }}}
 - {name: TESSERA_REPOSITORY_CACHE, value: /var/cache/tessera}
-{{- else if $server.repository.claim }}
+{{- else if or $server.repository.claim $server.repository.fromSources }}
 - {name: TESSERA_REPOSITORY_PATH, value: /models}
 {{- end }}
 {{- if .Values.fleet.enabled }}
@@ -184,6 +184,8 @@ spec:
           {{- with $server.repository.subPath }}
           subPath: {{ . | quote }}
           {{- end }}
+        {{- else if $server.repository.fromSources }}
+        - {name: models, mountPath: /models, readOnly: true}
         {{- end }}
         {{- if $server.tlsSecret }}
         - {name: tls, mountPath: /etc/tessera-tls, readOnly: true}
@@ -208,6 +210,13 @@ spec:
     {{- else if $server.repository.claim }}
     - name: models
       persistentVolumeClaim: {claimName: {{ $server.repository.claim }}, readOnly: true}
+    {{- else if $server.repository.fromSources }}
+    - name: models
+      {{- if $server.cache.volume }}
+      {{- toYaml $server.cache.volume | nindent 6 }}
+      {{- else }}
+      emptyDir: {sizeLimit: {{ $server.cache.sizeLimit }}}
+      {{- end }}
     {{- end }}
     {{- with $server.tlsSecret }}
     - name: tls
