@@ -129,10 +129,10 @@ def test_a_model_of_best_effort_runs_at_idle_priority(tmp_path: Path) -> None:
         server.wait_ready(60)
         lanes = get(f"{server.base_url}/v2/lanes")
         assert [lane.get("idle_priority", False) for lane in lanes] == [False, True], lanes
-        found = policies(server.pid)
-        assert (found["lane-0"], found["lane-1"]) == ({0}, {SCHED_IDLE}), found
-        # Each session has a helper on the other core.
-        assert found["ort-pool"] == {0, SCHED_IDLE}, found
+        # Each session has a helper on the other core. A thread has its name and its priority once it runs.
+        wanted = {"lane-0": {0}, "lane-1": {SCHED_IDLE}, "ort-pool": {0, SCHED_IDLE}}
+        found = lambda: {name: policies(server.pid).get(name) for name in wanted}  # noqa: E731
+        until(lambda: found() == wanted, lambda: f"threads have the priority of their lane: {found()}", 10)
         python = [child for child in server.children() if "python" in Path(f"/proc/{child}/comm").read_text()]
         assert [policies(child) for child in python] and all(
             set.union(*policies(child).values()) == {SCHED_IDLE} for child in python

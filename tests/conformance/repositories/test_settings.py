@@ -33,7 +33,8 @@ def test_thread_counts_are_obeyed_and_a_change_reloads(tmp_path: Path) -> None:
     config = tmp_path / "dense" / "config.pbtxt"
     with Tessera(tmp_path, config='[repository]\nengine = "ort"\n[lanes]\ncores = [[0, 1]]\n') as server:
         server.wait_ready()
-        assert helpers(server) == 1, "one thread for each core of the lane"
+        # A thread has its name once it runs.
+        until(lambda: helpers(server) == 1, "one thread for each core of the lane")
         client = thttp.InferenceServerClient(server.http_address)
         for threads, mode, expected in [("1", "0", 0), ("8", "0", 1), ("1", "1", 1)]:
             config.write_text(
