@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::ops::Deref;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -87,12 +86,8 @@ pub fn open(
     let rows = Rows { service: Arc::downgrade(service), limits, queue };
     let (runtime, counts) = (runtime()?, Counts(JobsMetrics::new()));
     let jobs = Jobs::open(options, Arc::new(rows), Arc::new(counts), runtime.handle().clone());
-    let jobs = jobs.with_context(|| in_folder(folder))?;
+    let jobs = jobs.with_context(|| format!("jobs.folder: {}", folder.display()))?;
     Ok(Some(ServerJobs { jobs, runtime: Some(runtime) }))
-}
-
-fn in_folder(folder: &Path) -> String {
-    format!("jobs.folder: {}", folder.display())
 }
 
 struct Counts(JobsMetrics);

@@ -33,6 +33,27 @@ pub(crate) fn output_of(folder: &Path, id: JobId) -> PathBuf {
     folder_of(folder, id).join("output.jsonl")
 }
 
+/// Removes the inputs without a record, which a server left that was killed before it wrote one. A folder with other files is not ours.
+pub(crate) fn remove_unrecorded(folder: &Path, is_recorded: impl Fn(JobId) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let id = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(JobId);
+        let Some(id) = id.filter(|id| !is_recorded(*id)) else { continue };
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let input = input_of(folder, id);
+        let others = fs::read_dir(folder_of(folder, id))?.filter(|file| match file {
+            Ok(file) => file.path() != input,
+            Err(_) => true,
+        });
+        if others.count() == 0 {
+            fs::remove_dir_all(folder_of(folder, id))?;
+        }
+    }
+    Ok(())
+}
+
 /// Removes inputs that were not received completely before the server ended.
 pub(crate) fn remove_incoming(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {

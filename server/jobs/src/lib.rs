@@ -22,7 +22,7 @@ pub use thread::{Jobs, Options};
 /// Why a job cannot be accepted, found or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// There is no such job, or it belongs to another tenant.
+    /// The job does not exist, or belongs to another tenant.
     #[error("job {0}: not found")]
     Unknown(JobId),
     /// The job has ended.
@@ -47,6 +47,9 @@ pub enum JobError {
         /// Error of the operating system.
         cause: std::io::Error,
     },
+    /// A row or its result was lost, which is a bug.
+    #[error("row {0} was lost, which is a bug in this server")]
+    Row(u64),
     /// The journal cannot be read or written.
     #[error("the journal of jobs: {0}")]
     Journal(String),

@@ -4,7 +4,7 @@ mod open_job;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -27,6 +27,8 @@ use open_job::OpenJob;
 
 /// How often it is looked whether ended jobs are old enough to be removed.
 const CLEANING: Duration = Duration::from_secs(60);
+/// Jobs that have ended and are kept, at most. The oldest are removed first.
+const ENDED_MAX: usize = 1_000;
 /// How often the windows of jobs are looked at.
 const WINDOWS: Duration = Duration::from_secs(1);
 
@@ -72,30 +74,11 @@ impl Jobs {
         metrics: Arc<dyn JobMetrics>,
         runtime: Handle,
     ) -> Result<Self, JobError> {
-        let failed = |error: io::Error| JobError::file(&options.folder, error);
-        fs::create_dir_all(&options.folder).map_err(failed)?;
-        let journal = Journal::open(&options.folder.join("journal.redb"))?;
-        files::remove_incoming(&options.folder).map_err(failed)?;
-        let (messages, inbox) = channel();
-        let (clock, space) = (Clock::default(), Space::new(options.bytes_max));
-        let mut worker = Worker {
-            options: options.clone(),
-            space: space.clone(),
-            journal,
-            scheduler: Scheduler::default(),
-            records: BTreeMap::new(),
-            open: BTreeMap::new(),
-            runner,
-            metrics,
-            runtime,
-            messages: messages.clone(),
-            clock,
-            windows_at: Instant::now(),
-            cleaned_at: Instant::now(),
-        };
-        worker.recover()?;
+        let (worker, inbox) = Worker::open(&options, runner, metrics, runtime)?;
+        let (messages, space) = (worker.messages.clone(), worker.space.clone());
         let thread = thread::Builder::new().name("tessera-jobs".to_owned()).spawn(move || worker.run(&inbox));
-        Ok(Self { messages, thread: Mutex::new(Some(thread.map_err(failed)?)), options, space })
+        let thread = thread.map_err(|error| JobError::file(&options.folder, error))?;
+        Ok(Self { messages, thread: Mutex::new(Some(thread)), options, space })
     }
 
     /// Begins to receive an input.
@@ -117,7 +100,7 @@ impl Jobs {
     /// Cancels a job. Results that were committed are kept.
     ///
     /// # Errors
-    /// There is no such job, or it has ended.
+    /// The job does not exist, or has ended.
     pub async fn cancel(&self, id: JobId) -> Result<JobView, JobError> {
         self.ask(|reply| Message::Cancel(id, reply)).await?
     }
@@ -208,8 +191,43 @@ struct Worker {
 }
 
 impl Worker {
+    fn open(
+        options: &Options,
+        runner: Arc<dyn RowRunner>,
+        metrics: Arc<dyn JobMetrics>,
+        runtime: Handle,
+    ) -> Result<(Self, Receiver<Message>), JobError> {
+        let failed = |error: io::Error| JobError::file(&options.folder, error);
+        fs::create_dir_all(&options.folder).map_err(failed)?;
+        let journal = Journal::open(&options.folder.join("journal.redb"))?;
+        files::remove_incoming(&options.folder).map_err(failed)?;
+        let (messages, inbox) = channel();
+        let (clock, space) = (Clock::default(), Space::new(options.bytes_max));
+        let mut worker = Worker {
+            options: options.clone(),
+            space,
+            journal,
+            scheduler: Scheduler::default(),
+            records: BTreeMap::new(),
+            open: BTreeMap::new(),
+            runner,
+            metrics,
+            runtime,
+            messages,
+            clock,
+            windows_at: Instant::now(),
+            cleaned_at: Instant::now(),
+        };
+        worker.recover()?;
+        Ok((worker, inbox))
+    }
+
     fn recover(&mut self) -> Result<(), JobError> {
-        for record in self.journal.all()? {
+        let records = self.journal.all()?;
+        let known: BTreeSet<JobId> = records.iter().map(|record| record.id).collect();
+        let cleaned = files::remove_unrecorded(&self.options.folder, |id| known.contains(&id));
+        cleaned.map_err(|error| JobError::file(&self.options.folder, error))?;
+        for record in records {
             let (id, is_open) = (record.id, record.state == JobState::Open);
             self.space.count(record.input_bytes.saturating_add(record.output_bytes));
             if is_open {
@@ -269,7 +287,8 @@ impl Worker {
             return Err(JobError::TooMany(self.options.jobs_max));
         }
         let id = self.journal.take_number()?;
-        let (rows, input_bytes) = input.keep(&self.options.folder, id)?;
+        let kept = input.keep(&self.options.folder, id);
+        let (rows, input_bytes) = kept.inspect_err(|_| self.remove_files(id))?;
         let record = Record {
             id,
             request,
@@ -296,7 +315,7 @@ impl Worker {
     }
 
     fn begin(&mut self, id: JobId) {
-        let Some(record) = self.records.get(&id) else { return };
+        let Some(record) = invariant::expected!(self.records.get(&id), "jobs.no_record") else { return };
         match OpenJob::new(&self.options, record) {
             Ok(open) => {
                 let spec =
@@ -325,6 +344,7 @@ impl Worker {
 
     fn row(&mut self, id: JobId, row: u64, outcome: RowOutcome) {
         self.metrics.row(&outcome);
+        // The job was cancelled, or has failed.
         let Some(open) = self.open.get_mut(&id) else { return };
         let event = if open.take(row, outcome) { Event::Done(id, row) } else { Event::Refused(id, row) };
         self.handle(event);
@@ -338,7 +358,7 @@ impl Worker {
             };
             left += record.rows.saturating_sub(record.committed);
             let window = self.runner.window(record);
-            open.model_is_ready(window.is_some(), &record.request.model);
+            open.model_is_ready(window.is_some());
             let window = open.bounded(window.unwrap_or(0));
             self.handle(Event::Window(id, window));
         }
@@ -356,6 +376,8 @@ impl Worker {
             Effect::Send(id, row) => (id, self.send(id, row)),
             Effect::Append(id, rows) => (id, self.open.get_mut(&id).map_or(Ok(()), |open| open.append(rows))),
             Effect::Commit(id, rows) => (id, self.commit(id, rows)),
+            // Its last results could not be written: it has failed already.
+            Effect::Ended(id) if !self.open.contains_key(&id) => return,
             Effect::Ended(id) => return self.end(id, JobState::Done, String::new()),
         };
         if let Err(error) = done {
@@ -403,7 +425,7 @@ impl Worker {
         // Rows that still run are stopped.
         drop(self.open.remove(&id));
         let now = self.clock.now();
-        let Some(record) = self.records.get_mut(&id) else { return };
+        let Some(record) = invariant::expected!(self.records.get_mut(&id), "jobs.no_record") else { return };
         (record.state, record.ended, record.error) = (state, Some(now), error);
         self.metrics.ended(state);
         let (rows, mistakes) = (record.committed, record.mistakes);
@@ -417,12 +439,16 @@ impl Worker {
         }
     }
 
-    /// Removes jobs that ended long ago.
+    /// Removes jobs that ended long ago, and the oldest of too many.
     fn clean(&mut self) {
         let now = self.clock.now();
         let keep = u64::try_from(self.options.keep.as_millis()).unwrap_or(u64::MAX);
-        let is_old = |record: &Record| record.ended.is_some_and(|ended| now.since(ended) >= keep);
-        let old: Vec<JobId> = self.records.values().filter(|one| is_old(one)).map(|one| one.id).collect();
+        let ended = self.records.values().filter_map(|record| Some((record.ended?, record.id)));
+        let ended: BTreeSet<(Millis, JobId)> = ended.collect();
+        let too_many = ended.len().saturating_sub(ENDED_MAX);
+        let is_old =
+            |(number, (at, _)): &(usize, (Millis, JobId))| *number < too_many || now.since(*at) >= keep;
+        let old: Vec<JobId> = ended.into_iter().enumerate().filter(is_old).map(|(_, (_, id))| id).collect();
         for id in old {
             self.remove_files(id);
             match self.journal.remove(id) {
@@ -460,7 +486,7 @@ impl Worker {
                 Some(_) => Verdict::Late,
                 None => Verdict::of(forecast.as_ref(), by),
             };
-            let waits_for = self.open.get(&record.id).map(|open| open.waits_for.clone());
+            let waits_for = self.open.get(&record.id).map(|open| open.waits_for(&record.request.model));
             JobView {
                 done: progress.map_or(record.committed, |progress| progress.done),
                 in_flight: progress.map_or(0, |progress| progress.in_flight),

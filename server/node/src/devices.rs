@@ -53,13 +53,8 @@ pub struct Share {
     /// Number of units.
     pub units: u32,
     /// Whether its batches run only while no other share wants its units.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub idle_priority: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants a reference")]
-fn is_false(is: &bool) -> bool {
-    !is
 }
 
 /// The devices that models run on.

@@ -62,7 +62,7 @@ reasons! {
     UnknownSequence, "unknown_sequence";
     /// The request is not in the log of requests.
     UnknownRequest, "unknown_request";
-    /// There is no such job, or it is of another tenant.
+    /// No such job, or it belongs to another tenant.
     UnknownJob, "unknown_job";
     /// The job has ended.
     JobEnded, "job_ended";

@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse as _, Response};
@@ -46,7 +47,7 @@ fn refusal(error: JobError) -> Refusal {
         JobError::TooMany(_) => Reason::QueueFull,
         JobError::TooLarge(_) => Reason::BodyTooLarge,
         JobError::Input(_) => Reason::Malformed,
-        JobError::File { .. } | JobError::Journal(_) => Reason::Internal,
+        JobError::File { .. } | JobError::Journal(_) | JobError::Row(_) => Reason::Internal,
         JobError::Stopping => Reason::Draining,
     };
     Refusal::new(reason, error.to_string())
@@ -138,7 +139,10 @@ fn request(front: &Front, query: &str, tenant: String) -> Result<Request, Refusa
             }
             "by" => {
                 let expected = || wrong("by: expected milliseconds since 1970, later than now".to_owned());
-                by = Some(Millis(value.parse().map_err(|_| expected())?));
+                let at: u64 = value.parse().map_err(|_| expected())?;
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                by = Some(Millis(at)).filter(|_| u128::from(at) > now.as_millis());
+                by.ok_or_else(expected)?;
             }
             _ => {
                 let shown: String = key.chars().take(32).collect();
@@ -228,10 +232,12 @@ pub async fn output(
                 chunk.truncate(length);
                 Bytes::from(chunk)
             });
-            let ends = next.as_ref().map_or(true, Bytes::is_empty);
-            let is_empty = next.as_ref().is_ok_and(Bytes::is_empty);
+            if next.as_ref().is_ok_and(Bytes::is_empty) {
+                return;
+            }
+            let failed = next.is_err();
             // The client may have left.
-            if is_empty || chunks.blocking_send(next).is_err() || ends {
+            if chunks.blocking_send(next).is_err() || failed {
                 return;
             }
         }

@@ -78,8 +78,8 @@ struct Job {
 }
 
 impl Job {
-    fn may_send(&self) -> bool {
-        self.paused_until.is_none() && self.rows.has_next(self.window)
+    fn take_next(&mut self) -> Option<u64> {
+        if self.paused_until.is_some() { None } else { self.rows.take_next(self.window) }
     }
 }
 
@@ -178,6 +178,7 @@ impl Scheduler {
     }
 
     fn refused(&mut self, now: Millis, id: JobId, row: u64) {
+        // As for `done`.
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.rows.returned(row);
         // Rows that were in flight together are refused together, which is one refusal.
@@ -212,10 +213,8 @@ impl Scheduler {
     fn send(&mut self, effects: &mut Vec<Effect>) {
         for id in self.order() {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
-            while job.may_send() {
-                if let Some(row) = job.rows.take_next() {
-                    effects.push(Effect::Send(id, row));
-                }
+            while let Some(row) = job.take_next() {
+                effects.push(Effect::Send(id, row));
             }
             // As many as the lanes can take: nothing is left for later jobs.
             if job.rows.is_full(job.window) {

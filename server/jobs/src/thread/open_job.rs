@@ -24,21 +24,21 @@ pub(super) struct OpenJob {
     pub output: Output,
     /// Row that [`Input::next`] reads.
     next: u64,
-    /// Rows that were read and have no result.
+    /// Rows that were read and whose results are not appended.
     lines: BTreeMap<u64, Bytes>,
     /// Results that wait for those before them, and whether each is a mistake.
     results: BTreeMap<u64, (Bytes, bool)>,
     /// Bytes of the input whose results are appended.
     pub input_offset: u64,
-    line_bytes: BTreeMap<u64, u64>,
     longest: u64,
     /// How often the model failed on rows in flight.
     failures: BTreeMap<u64, u32>,
     pub mistakes: u64,
     /// Tasks of rows in flight. They end with the job.
     pub running: BTreeMap<u64, AbortHandle>,
-    /// Why its rows wait.
-    pub waits_for: String,
+    /// Why the last row was refused.
+    refused: String,
+    is_ready: bool,
 }
 
 impl OpenJob {
@@ -50,12 +50,12 @@ impl OpenJob {
             lines: BTreeMap::new(),
             results: BTreeMap::new(),
             input_offset: record.input_offset,
-            line_bytes: BTreeMap::new(),
             longest: 1,
             failures: BTreeMap::new(),
             mistakes: record.mistakes,
             running: BTreeMap::new(),
-            waits_for: String::new(),
+            refused: String::new(),
+            is_ready: true,
         })
     }
 
@@ -63,13 +63,12 @@ impl OpenJob {
     pub fn line(&mut self, row: u64) -> Result<Bytes, JobError> {
         while self.next <= row {
             let line = self.input.next()?;
-            let bytes = line.len() as u64 + 1;
-            self.longest = self.longest.max(bytes);
-            self.line_bytes.insert(self.next, bytes);
+            self.longest = self.longest.max(line.len() as u64 + 1);
             self.lines.insert(self.next, line);
             self.next += 1;
         }
-        Ok(self.lines.get(&row).cloned().unwrap_or_default())
+        let line = self.lines.get(&row).cloned();
+        invariant::expected!(line, "jobs.line_missing").ok_or(JobError::Row(row))
     }
 
     /// A window in which the rows of this job fit into memory.
@@ -78,12 +77,13 @@ impl OpenJob {
         window.min(u32::try_from(most).unwrap_or(u32::MAX))
     }
 
-    pub fn model_is_ready(&mut self, ready: bool, model: &str) {
-        if !ready {
-            self.waits_for = format!("model `{model}` is not ready");
-        } else if self.waits_for.ends_with("is not ready") {
-            self.waits_for.clear();
-        }
+    pub fn model_is_ready(&mut self, is_ready: bool) {
+        self.is_ready = is_ready;
+    }
+
+    /// Why the rows of a job of this model wait. Empty if they do not.
+    pub fn waits_for(&self, model: &str) -> String {
+        if self.is_ready { self.refused.clone() } else { format!("model `{model}` is not ready") }
     }
 
     /// Takes the outcome of a row. False: it must be sent again.
@@ -96,32 +96,30 @@ impl OpenJob {
                 let failures = self.failures.entry(row).or_default();
                 *failures += 1;
                 if *failures < ATTEMPTS {
-                    self.waits_for = error;
+                    self.refused = error;
                     return false;
                 }
                 (mistake(&error), true)
             }
             RowOutcome::Refused(reason) => {
-                self.waits_for = reason;
+                self.refused = reason;
                 return false;
             }
         };
-        self.waits_for.clear();
+        self.refused.clear();
         self.failures.remove(&row);
-        self.lines.remove(&row);
         self.results.insert(row, result);
         true
     }
 
     pub fn append(&mut self, rows: Range<u64>) -> Result<(), JobError> {
         for row in rows {
-            let Some((line, is_mistake)) = self.results.remove(&row) else {
-                invariant::violated!("jobs.result_missing");
-                continue;
-            };
-            self.output.append(&line)?;
+            let both = self.results.remove(&row).zip(self.lines.remove(&row));
+            let both = invariant::expected!(both, "jobs.result_missing");
+            let ((result, is_mistake), line) = both.ok_or(JobError::Row(row))?;
+            self.output.append(&result)?;
             self.mistakes += u64::from(is_mistake);
-            self.input_offset += self.line_bytes.remove(&row).unwrap_or(0);
+            self.input_offset += line.len() as u64 + 1;
         }
         Ok(())
     }

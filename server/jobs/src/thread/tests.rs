@@ -215,13 +215,20 @@ async fn a_job_goes_on_behind_its_last_committed_row() {
     text.push_str("{\"y\":1}\n{\"y\"");
     fs::write(&path, text).unwrap();
     fs::write(folder.path().join("incoming-x"), "{").unwrap();
+    for other in ["7", "2024"] {
+        fs::create_dir(folder.path().join(other)).unwrap();
+        fs::write(folder.path().join(other).join("input.jsonl"), "{}").unwrap();
+    }
+    fs::write(folder.path().join("2025"), "a file").unwrap();
+    fs::write(folder.path().join("2024/notes.txt"), "of the operator").unwrap();
     let before = runner.run.load(Ordering::SeqCst);
     let jobs = open(folder.path(), &runner);
     let done = ended(&jobs, JobId(1)).await;
     assert_eq!(output(&jobs, &done.record), doubled(4_000));
     let again = runner.run.load(Ordering::SeqCst) - before;
     assert_eq!(again as u64, 4_000 - durable, "no committed row runs again");
-    assert!(!folder.path().join("incoming-x").exists());
+    assert!(!folder.path().join("incoming-x").exists() && !folder.path().join("7").exists());
+    assert!(folder.path().join("2024/input.jsonl").exists());
     assert_eq!(submit(&jobs, &rows(1)).await.unwrap().record.id, JobId(2), "numbers are not used again");
 }
 
@@ -238,4 +245,43 @@ async fn a_damaged_output_fails_the_job_and_not_the_server() {
     submit(&jobs, &rows(5)).await.unwrap();
     runner.ready.store(true, Ordering::SeqCst);
     assert_eq!(ended(&jobs, JobId(2)).await.record.state, JobState::Done);
+}
+
+#[tokio::test]
+async fn the_oldest_of_too_many_jobs_that_ended_are_removed() {
+    let (folder, runner) = (tempfile::tempdir().unwrap(), Arc::<Doubling>::default());
+    let counts = Arc::<Doubling>::clone(&runner);
+    let (mut worker, _inbox) =
+        Worker::open(&options(folder.path()), runner, counts, Handle::current()).unwrap();
+    let mut input = Incoming::new(folder.path(), 100, worker.space.clone()).unwrap();
+    input.add(b"{}").unwrap();
+    let first = worker.submit((input, request(None))).unwrap().record;
+    worker.end(first.id, JobState::Cancelled, String::new());
+    let ended = worker.records[&first.id].clone();
+    let at = worker.clock.now();
+    let others = (2..)
+        .take(ENDED_MAX)
+        .map(|id| (JobId(id), Record { id: JobId(id), ended: Some(at), ..ended.clone() }));
+    worker.records.extend(others);
+    worker.records.get_mut(&first.id).unwrap().ended = Some(Millis(at.0 - 1));
+    worker.clean();
+    assert_eq!((worker.records.len(), worker.records.contains_key(&first.id)), (ENDED_MAX, false));
+    assert!(!files::folder_of(folder.path(), first.id).exists());
+}
+
+#[tokio::test]
+async fn a_job_whose_last_results_cannot_be_written_is_not_done() {
+    let (folder, runner) = (tempfile::tempdir().unwrap(), Arc::<Doubling>::default());
+    let counts = Arc::<Doubling>::clone(&runner);
+    let (mut worker, _inbox) =
+        Worker::open(&options(folder.path()), runner, counts, Handle::current()).unwrap();
+    let space = worker.space.clone();
+    let mut input = Incoming::new(folder.path(), 100, space).unwrap();
+    input.add(b"{}").unwrap();
+    let id = worker.submit((input, request(None))).unwrap().record.id;
+    // The scheduler says both together, and carrying out the first one fails.
+    worker.end(id, JobState::Failed, "no space left".to_owned());
+    worker.carry_out(Effect::Ended(id));
+    let record = worker.view(id).unwrap().record;
+    assert_eq!((record.state, record.error.as_str()), (JobState::Failed, "no space left"));
 }

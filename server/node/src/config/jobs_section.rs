@@ -20,7 +20,7 @@ pub struct Jobs {
     pub max_bytes: Size,
     /// Jobs that have not ended, at most. Further ones are refused.
     pub max_jobs: NonZeroUsize,
-    /// How long the files of a job are kept after its end.
+    /// How long the files of a job are kept after its end. At most 1000 jobs that ended are kept.
     #[serde(serialize_with = "units::text")]
     pub keep: TimeSpan,
 }

@@ -57,18 +57,15 @@ impl Rows {
         window > 0 && self.in_flight() >= window
     }
 
-    /// Whether a row can be sent.
-    pub fn has_next(&self, window: u32) -> bool {
+    /// The next row that can be sent, which is in flight then.
+    pub fn take_next(&mut self, window: u32) -> Option<u64> {
+        if self.in_flight() >= window {
+            return None;
+        }
         let ahead = u64::from(window).saturating_mul(AHEAD);
-        let new = self.next < self.all && self.next.saturating_sub(self.done) < ahead;
-        self.in_flight() < window && (new || !self.returned.is_empty())
-    }
-
-    /// The next row, which is in flight then.
-    pub fn take_next(&mut self) -> Option<u64> {
         let row = match self.returned.pop_first() {
             Some(row) => row,
-            None if self.next < self.all => {
+            None if self.next < self.all && self.next.saturating_sub(self.done) < ahead => {
                 self.next += 1;
                 self.next - 1
             }
