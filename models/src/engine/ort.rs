@@ -137,7 +137,11 @@ fn configure(
     if threads > 1 || operators > 1 {
         // With fewer cores than threads, the threads are not pinned.
         let cores = options.cores.get(..threads.max(operators)).unwrap_or_default();
-        builder = builder.with_thread_manager(Pool::new(library.nursery().clone(), cores, options.idle_priority))?;
+        builder = builder.with_thread_manager(Pool::new(
+            library.nursery().clone(),
+            cores,
+            options.idle_priority,
+        ))?;
     }
     Ok(builder)
 }

@@ -176,7 +176,9 @@ impl Process {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = spawn(command).map_err(|error| refuse(&error))?;
         pin(&child, &setup.cores, &setup.model);
-        if setup.idle_priority && let Err(error) = set_idle_priority(child.id()) {
+        if setup.idle_priority
+            && let Err(error) = set_idle_priority(child.id())
+        {
             tracing::warn!(model = setup.model, %error, "the Python process runs at ordinary priority");
         }
         output::log_lines(setup.model.clone(), lines).map_err(|error| refuse(&error))?;
