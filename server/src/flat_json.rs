@@ -49,8 +49,27 @@ pub fn request(view: &ModelView, body: &[u8]) -> Result<(Vec<String>, Vec<u8>), 
     Ok((names, serde_json::to_vec(&request).map_err(malformed)?))
 }
 
-/// One input as a tensor of the protocol. Its shape follows from the number of its elements: the last free dimension takes
-/// those that the fixed ones leave, and other free dimensions are 1.
+/// The shape that this many elements have: the last free dimension takes those that the fixed ones leave, and other free dimensions are 1.
+/// `None`: they do not fill one.
+pub fn filled(dims: &[Dim], count: u64) -> Option<Vec<u64>> {
+    let fixed = dims.iter().try_fold(1_u64, |product, dim| match dim {
+        Dim::Fixed(extent) => product.checked_mul(*extent),
+        Dim::Free => Some(product),
+    });
+    let fixed = fixed.filter(|fixed| *fixed > 0 && count.is_multiple_of(*fixed))?;
+    let mut rest = count / fixed;
+    let mut shape: Vec<u64> = Vec::with_capacity(dims.len());
+    for dim in dims.iter().rev() {
+        shape.push(match dim {
+            Dim::Fixed(extent) => *extent,
+            Dim::Free => std::mem::replace(&mut rest, 1),
+        });
+    }
+    shape.reverse();
+    (rest == 1).then_some(shape)
+}
+
+/// One input as a tensor of the protocol. Its shape follows from the number of its elements.
 fn input(spec: &TensorSpec, value: &RawValue) -> Result<String, Refusal> {
     let wrong = |what: String| Refusal::new(Reason::Malformed, format!("input `{}`: {what}", spec.name));
     let mut elements = Vec::new();
@@ -59,27 +78,10 @@ fn input(spec: &TensorSpec, value: &RawValue) -> Result<String, Refusal> {
         return Err(wrong("expected one value or a list of values".to_owned()));
     }
     let count = elements.len() as u64;
-    let fixed = spec.dims.iter().try_fold(1_u64, |product, dim| match dim {
-        Dim::Fixed(extent) => product.checked_mul(*extent),
-        Dim::Free => Some(product),
-    });
-    let misfit = || {
+    let shape = filled(&spec.dims, count).ok_or_else(|| {
         let dims: Vec<i64> = spec.dims.iter().map(|dim| dim.to_wire()).collect();
         wrong(format!("has {count} elements, which do not fill its shape {dims:?}"))
-    };
-    let fixed = fixed.filter(|fixed| *fixed > 0 && count.is_multiple_of(*fixed)).ok_or_else(misfit)?;
-    let mut rest = count / fixed;
-    let mut shape: Vec<u64> = Vec::with_capacity(spec.dims.len());
-    for dim in spec.dims.iter().rev() {
-        shape.push(match dim {
-            Dim::Fixed(extent) => *extent,
-            Dim::Free => std::mem::replace(&mut rest, 1),
-        });
-    }
-    if rest != 1 {
-        return Err(misfit());
-    }
-    shape.reverse();
+    })?;
     let name = serde_json::to_string(&spec.name).map_err(|error| wrong(error.to_string()))?;
     let datatype = spec.datatype;
     Ok(format!(

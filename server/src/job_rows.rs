@@ -8,16 +8,18 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use jobs::{JobMetrics, JobState, Jobs, Options, Record, RowOutcome, RowRunner};
+use job_formats::record;
+use jobs::{Column, Format, JobMetrics, JobState, Jobs, Options, Record, Request, RowOutcome, RowRunner};
 use node::config::Config;
 use node::metrics::{JobsMetrics, Transport};
 use node::reason::{Reason, Refusal};
-use oip::{InferRequest, OutputParameters, Parameter, RequestedOutput};
+use oip::{InferRequest, OutputParameters, Parameter, RequestedOutput, Tensor};
 use serde::Deserialize;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::errors;
 use crate::flat_json;
+use crate::job_tensors;
 use crate::service::{ModelView, RequestContext, Service};
 
 /// Batches of each lane whose rows are in the server together: one runs, and one waits.
@@ -79,7 +81,7 @@ pub fn open(
         folder: folder.clone(),
         bytes_max: config.jobs.max_bytes.0,
         jobs_max: config.jobs.max_jobs.get(),
-        line_max: limits.body_bytes,
+        row_max: limits.body_bytes,
         keep: config.jobs.keep.0,
     };
     let queue = u32::try_from(config.limits.queue.get()).unwrap_or(u32::MAX);
@@ -99,7 +101,7 @@ impl JobMetrics for Counts {
 
     fn row(&self, outcome: &RowOutcome) {
         self.0.row(match outcome {
-            RowOutcome::Answer(_) => "answered",
+            RowOutcome::Answer { .. } => "answered",
             RowOutcome::Mistake(_) => "mistake",
             RowOutcome::Failed(_) => "failed",
             RowOutcome::Refused(_) => "refused",
@@ -118,20 +120,16 @@ struct Rows {
 }
 
 impl RowRunner for Rows {
-    fn run(&self, job: &Record, row: u64, line: Bytes) -> Pin<Box<dyn Future<Output = RowOutcome> + Send>> {
+    fn run(&self, job: &Record, row: u64, input: Bytes) -> Pin<Box<dyn Future<Output = RowOutcome> + Send>> {
         let (service, limits) = (self.service.upgrade(), self.limits);
-        let (model, version) = (job.request.model.clone(), job.request.version.clone());
-        let outputs = job.request.outputs.clone();
-        let (tenant, id) = (job.request.tenant.clone(), format!("job-{}-{row}", job.id));
+        let (request, id) = (job.request.clone(), format!("job-{}-{row}", job.id));
         Box::pin(async move {
             let Some(service) = service else {
                 return RowOutcome::Refused("the server is shutting down".to_owned());
             };
-            let tenant = service.node.catalog().tenants().named(Some(&tenant));
+            let tenant = service.node.catalog().tenants().named(Some(&request.tenant));
             let context = RequestContext::new(id, Instant::now(), Transport::Job, tenant);
-            let answer =
-                infer(&service, (&model, version.as_deref(), outputs), &line, &limits, context).await;
-            answer.map_or_else(outcome, RowOutcome::Answer)
+            infer(&service, &request, &input, &limits, context).await.unwrap_or_else(outcome)
         })
     }
 
@@ -151,32 +149,83 @@ struct Line<'a> {
     inputs: Option<&'a serde_json::value::RawValue>,
 }
 
+/// How the answer to a row is written.
+enum Answer {
+    /// As the protocol has it.
+    Protocol,
+    /// A flat object.
+    Flat,
+    /// A record of tensors.
+    Record,
+}
+
 async fn infer(
     service: &Service,
-    (model, version, outputs): (&str, Option<&str>, Vec<String>),
-    line: &Bytes,
+    job: &Request,
+    row: &Bytes,
     limits: &oip::Limits,
     context: RequestContext,
-) -> Result<Bytes, Refusal> {
-    let view = service.model(model, version)?;
+) -> Result<RowOutcome, Refusal> {
+    let view = service.model(&job.model, job.version.as_deref())?;
+    let (mut request, answer) = if job.input == Format::JsonLines {
+        of_line(&view, job, row, limits)?
+    } else {
+        (of_record(&view, job, row)?, Answer::Flat)
+    };
+    let answer = if job.results == Format::JsonLines { answer } else { Answer::Record };
+    request.parameters.retain(|(name, _)| name != "class");
+    request.parameters.push(("class".to_owned(), Parameter::String("best_effort".to_owned())));
+    if request.outputs.is_none() && !job.outputs.is_empty() {
+        request.outputs = Some(job.outputs.iter().cloned().map(requested).collect());
+    }
+    let response = service.infer(request, context).await?.response;
+    let result = match answer {
+        Answer::Protocol => oip::json::encode_infer(&response, false)?.head,
+        Answer::Flat => flat_json::flat(&response)?.into(),
+        Answer::Record => return recorded(job_tensors::outputs(&view, response), job.results),
+    };
+    Ok(RowOutcome::Answer { result, columns: Vec::new() })
+}
+
+fn of_line(
+    view: &ModelView,
+    job: &Request,
+    line: &Bytes,
+    limits: &oip::Limits,
+) -> Result<(InferRequest, Answer), Refusal> {
+    let (model, version) = (job.model.as_str(), job.version.as_deref());
     let malformed = |error: serde_json::Error| Refusal::new(Reason::Malformed, format!("row: {error}"));
     let is_request = serde_json::from_slice::<Line<'_>>(line).map_err(malformed)?.inputs.is_some()
         && view.signature.inputs.iter().all(|input| input.name != "inputs");
-    let mut request = if is_request {
-        oip::json::decode_infer(model, version, line, None, limits)?
-    } else {
-        of_members(&view, (model, version), line, limits)?
-    };
-    request.parameters.retain(|(name, _)| name != "class");
-    request.parameters.push(("class".to_owned(), Parameter::String("best_effort".to_owned())));
-    if request.outputs.is_none() && !outputs.is_empty() {
-        request.outputs = Some(outputs.into_iter().map(requested).collect());
+    Ok(match is_request {
+        true => (oip::json::decode_infer(model, version, line, None, limits)?, Answer::Protocol),
+        false => (of_members(view, (model, version), line, limits)?, Answer::Flat),
+    })
+}
+
+fn of_record(view: &ModelView, job: &Request, row: &Bytes) -> Result<InferRequest, Refusal> {
+    let lost = |told: String| Refusal::new(Reason::Internal, told);
+    let tensors = record::decode(row).map_err(|error| lost(error.to_string()))?.map_err(lost)?;
+    Ok(InferRequest {
+        model_name: job.model.clone(),
+        model_version: job.version.clone(),
+        id: String::new(),
+        parameters: Vec::new(),
+        inputs: job_tensors::inputs(view, tensors)?,
+        outputs: None,
+        binary_output: true,
+    })
+}
+
+fn recorded(tensors: Vec<Tensor>, results: Format) -> Result<RowOutcome, Refusal> {
+    if let (Format::Parquet, Some(name)) = (results, job_tensors::not_utf8(&tensors)) {
+        let told = format!("output `{name}` is not UTF-8, which text in Parquet files is");
+        return Ok(RowOutcome::Mistake(told));
     }
-    let answered = service.infer(request, context).await?;
-    match is_request {
-        true => Ok(oip::json::encode_infer(&answered.response, false)?.head),
-        false => Ok(flat_json::flat(&answered.response)?.into()),
-    }
+    let columns = tensors.iter().map(Column::from).collect();
+    let result = record::encode(Ok(tensors));
+    let result = result.map_err(|error| Refusal::new(Reason::Internal, error.to_string()))?;
+    Ok(RowOutcome::Answer { result, columns })
 }
 
 fn requested(name: String) -> RequestedOutput {

@@ -15,6 +15,7 @@ pub mod http;
 pub mod identity_watch;
 pub mod in_flight;
 pub mod job_rows;
+mod job_tensors;
 pub mod listener;
 pub mod metrics_endpoint;
 pub mod model_config;

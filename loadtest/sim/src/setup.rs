@@ -4,7 +4,7 @@ use gpulet_core::control::Model;
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
     Allowance, ConfigError, LaneClass, LaneClassTimes, ModelId, ModelLanes, ModelSpec, Nanos, ProfilePoint,
-    RouterConfig, TenantQuota, TenantTable,
+    Protect, RouterConfig, TenantQuota, TenantTable,
 };
 use workload::{Fleet, NodeType, Workload, WorkloadError};
 
@@ -98,6 +98,9 @@ impl Setup {
             )?,
             records: self.records,
             margin: self.margin,
+            protect: workload
+                .protect
+                .map(|limit| Protect { percentile: limit.percentile, factor: limit.factor }),
             ..RouterConfig::default()
         };
         config.validate()?;

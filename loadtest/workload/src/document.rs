@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::de::{SeqAccess, Visitor, value::SeqAccessDeserializer};
 use serde::{Deserialize, Deserializer};
+use units::PercentileLimit;
 
 use crate::fleet::FleetSection;
 use crate::rollout::RolloutSection;
@@ -27,6 +28,8 @@ pub(crate) struct Document {
     pub(crate) warmup: Span,
     #[serde(default)]
     pub(crate) lanes: LanesSection,
+    #[serde(default)]
+    pub(crate) best_effort: BestEffortSection,
     pub(crate) tenants: Option<BTreeMap<String, TenantSection>>,
     #[serde(default)]
     pub(crate) devices: BTreeMap<String, DeviceSection>,
@@ -34,6 +37,12 @@ pub(crate) struct Document {
     pub(crate) fleet: Option<FleetSection>,
     #[serde(default)]
     pub(crate) models: BTreeMap<String, ModelSection>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BestEffortSection {
+    pub(crate) protect: Option<PercentileLimit>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -83,15 +83,31 @@ fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Wor
             let problem = "expected `online`: a fleet is simulated without best effort".to_owned();
             return Err(WorkloadError::new(format!("models.{}.class", model.group), problem));
         }
+        if document.best_effort.protect.is_some() {
+            let problem = "a fleet is simulated without best effort: remove it, or [fleet]";
+            return Err(WorkloadError::new("best_effort.protect", problem));
+        }
         if lanes.idle_priority {
             let problem = "a fleet is simulated without best effort: remove it, or [fleet]";
             return Err(WorkloadError::new("lanes.idle_priority", problem));
         }
         fleet.check_models(&models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>())?;
     }
+    let protect = document.best_effort.protect;
     let Document { name, about, seed, warmup, .. } = document;
-    let workload =
-        Workload { name, about, seed, extent, warmup: warmup.0, lanes, partition, fleet, tenants, models };
+    let workload = Workload {
+        name,
+        about,
+        seed,
+        extent,
+        warmup: warmup.0,
+        lanes,
+        protect,
+        partition,
+        fleet,
+        tenants,
+        models,
+    };
     workload.check_load()?;
     Ok(workload)
 }

@@ -28,6 +28,8 @@ pub struct Workload {
     pub warmup: u64,
     /// Lanes that run the batches of a simulation.
     pub lanes: Lanes,
+    /// How much longer best-effort work may make a percentile of other models' requests. `None`: as long as it does.
+    pub protect: Option<units::PercentileLimit>,
     /// Devices that a simulation partitions into gpulets. `None` if its lanes are fixed.
     pub partition: Option<Partition>,
     /// The machines that the lanes are on. `None`: one.

@@ -1,6 +1,7 @@
 //! Configuration of the core: its bounds, its models and its lanes.
 
 use crate::batch::Policy;
+use crate::protection::Protect;
 use crate::{
     Class, ConfigError, Cycle, LaneClass, LaneId, ModelId, Nanos, RateLimit, TenantTable, TimeQuota,
 };
@@ -28,6 +29,8 @@ pub struct RouterConfig {
     pub tenants: TenantTable,
     /// Totals of resources 0, 1, 2 ... of the rate limiter. The total of those beyond is the most that a model needs.
     pub resources: Vec<u32>,
+    /// How much longer best-effort work may make other requests. `None`: as long as it does.
+    pub protect: Option<Protect>,
     /// Decisions of each kind that are kept for [`Router::records`](crate::Router::records).
     pub records: u32,
 }
@@ -44,6 +47,7 @@ impl Default for RouterConfig {
             starvation: Nanos::from_millis(10_000),
             tenants: TenantTable::default(),
             resources: Vec::new(),
+            protect: None,
             records: 4_096,
         }
     }

@@ -27,6 +27,7 @@ use crate::lanes::Lanes;
 use crate::model::Model;
 use crate::models::Models;
 use crate::pool::Pools;
+use crate::protection::Protection;
 use crate::queue::Queues;
 use crate::records::{Decided, Explanation, Record, Records};
 use crate::request::{Requests, Stage};
@@ -56,6 +57,8 @@ pub struct Router {
     tenants: TenantAccounts,
     records: Records,
     resources: Resources,
+    /// `None`: best-effort work is not held back.
+    protection: Option<Protection>,
     drain_until: Option<Nanos>,
     next_plan: NextPlan,
     silence: Silence,
@@ -74,6 +77,7 @@ impl Router {
             tenants: TenantAccounts::new(&config.tenants),
             records: Records::new(config.records),
             resources: Resources::new(&config.resources),
+            protection: config.protect.map(Protection::new),
             config,
             now: Nanos::ZERO,
             requests: Requests::default(),
@@ -99,6 +103,9 @@ impl Router {
             self.plan_if_due();
         }
         self.refresh_due_quotas();
+        if let Some(protection) = &mut self.protection {
+            protection.advance(self.now);
+        }
         match event {
             Event::Arrive(arrival) => self.arrive(&arrival, effects),
             Event::ArriveTogether(arrivals) => {
@@ -194,7 +201,12 @@ impl Router {
         let (model, batch, arrived, deadline) =
             (request.model, request.batch, request.arrived, request.deadline);
         let (tenant, behind, borrowed) = (request.tenant, request.queued_behind, request.borrowed);
-        let forecast = request.forecast;
+        let (forecast, best_effort) = (request.forecast, request.class.is_best_effort());
+        if let Some(protection) =
+            self.protection.as_mut().filter(|_| outcome == Outcome::Done && !best_effort)
+        {
+            protection.answered(self.now, model, arrived);
+        }
         let decided =
             Decided::End { request: id, model, batch, arrived, deadline, outcome, reason, forecast };
         self.records.note(self.now, decided);

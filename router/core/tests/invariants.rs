@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use router_core::batch::{BatchOptions, DropMode, Policy};
 use router_core::{
     Allowance, Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
-    ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, RateLimit, Reason, RequestId, ResourceId,
-    Router, RouterConfig, ShapeKey, Tenant, TenantQuota, TenantTable, TimeoutAction,
+    ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Protect, RateLimit, Reason, RequestId,
+    ResourceId, Router, RouterConfig, ShapeKey, Tenant, TenantQuota, TenantTable, TimeoutAction,
 };
 
 const MODELS: u32 = 3;
@@ -124,6 +124,7 @@ impl Harness {
             tenants: TenantTable::new(vec![1, 3], quotas).unwrap(),
             resources: vec![2],
             records: 16,
+            protect: Some(Protect { percentile: 900, factor: 1_200 }),
             ..RouterConfig::default()
         };
         let mut harness = Self {

@@ -5,7 +5,7 @@ mod report;
 mod time;
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use anyhow::Context as _;
 use bytes::Bytes;
 use form_urlencoded::Serializer;
 use http::Method;
-use jobs::{JobState, JobView};
+use jobs::{Format, JobState, JobView};
 use node::output;
 use serde::Deserialize;
 use tempfile::NamedTempFile;
@@ -132,6 +132,10 @@ async fn submit(server: &Server, arguments: &SubmitArgs, is_terminal: bool) -> a
             time::parse(by, &jiff::Zoned::now()).map_err(|problem| anyhow::anyhow!("--by: {problem}"))?;
         query.append_pair("by", &by.as_millisecond().to_string());
     }
+    let input = arguments.input_format.or_else(|| Format::of_path(&arguments.input)).unwrap_or_default();
+    let named = arguments.output.as_deref().and_then(Format::of_path);
+    let results = arguments.output_format.or(named).unwrap_or(input);
+    query.append_pair("input", input.word()).append_pair("results", results.word());
     let path = format!("/v2/jobs?{}", query.finish());
     let named = || format!("--input {}", arguments.input.display());
     let (input, bytes): (Box<dyn io::Read + Send>, u64) = if arguments.input == Path::new("-") {
@@ -177,11 +181,21 @@ async fn watch(server: &Server, job: u64, (is_terminal, json): (bool, bool)) -> 
 async fn fetch(server: &Server, job: u64, file: Option<&Path>) -> anyhow::Result<()> {
     let path = format!("/v2/jobs/{job}/output");
     let Some(file) = file else {
+        let format = view(server, job).await?.record.request.results;
+        if format != Format::JsonLines && io::stdout().is_terminal() {
+            anyhow::bail!(
+                "the results of job {job} are {format}, which a terminal does not show: pass --output FILE"
+            );
+        }
         let mut out = io::stdout().lock();
         server.download(&path, &mut out).await?;
         return out.flush().context("standard output");
     };
     let named = || format!("--output {}", file.display());
+    let format = view(server, job).await?.record.request.results;
+    if let Some(other) = Format::of_path(file).filter(|other| *other != format) {
+        anyhow::bail!("{}: the results of job {job} are {format}, not {other}", named());
+    }
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = NamedTempFile::new_in(folder).with_context(named)?;
     server.download(&path, &mut new).await?;

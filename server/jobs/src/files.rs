@@ -5,6 +5,8 @@
 //!   journal.redb
 //!   JOB/input.jsonl     one row a line, without empty lines
 //!   JOB/output.jsonl    one result a line, in the same order
+//!   JOB/input.rows      records of rows instead, if the client sent another format
+//!   JOB/output.rows     records of results instead, if the client asked for another format
 //! ```
 
 use std::fs::{self, File};
@@ -13,24 +15,28 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use job_core::JobId;
-use tempfile::{NamedTempFile, TempPath};
+use job_formats::{Format, record};
 
 use crate::JobError;
-use crate::space::Space;
 
 /// Start of the names of inputs that are being received.
-const INCOMING: &str = "incoming-";
+pub(crate) const INCOMING: &str = "incoming-";
 
 pub(crate) fn folder_of(folder: &Path, id: JobId) -> PathBuf {
     folder.join(id.to_string())
 }
 
-pub(crate) fn input_of(folder: &Path, id: JobId) -> PathBuf {
-    folder_of(folder, id).join("input.jsonl")
+/// Ending of the files that hold rows of this format.
+fn ending(format: Format) -> &'static str {
+    if format == Format::JsonLines { "jsonl" } else { "rows" }
 }
 
-pub(crate) fn output_of(folder: &Path, id: JobId) -> PathBuf {
-    folder_of(folder, id).join("output.jsonl")
+pub(crate) fn input_of(folder: &Path, id: JobId, format: Format) -> PathBuf {
+    folder_of(folder, id).join(format!("input.{}", ending(format)))
+}
+
+pub(crate) fn output_of(folder: &Path, id: JobId, format: Format) -> PathBuf {
+    folder_of(folder, id).join(format!("output.{}", ending(format)))
 }
 
 /// Removes the inputs without a record, which a server left that was killed before it wrote one. A folder with other files is not ours.
@@ -42,9 +48,9 @@ pub(crate) fn remove_unrecorded(folder: &Path, is_recorded: impl Fn(JobId) -> bo
         if !entry.file_type()?.is_dir() {
             continue;
         }
-        let input = input_of(folder, id);
+        let inputs = Format::ALL.map(|format| input_of(folder, id, format));
         let others = fs::read_dir(folder_of(folder, id))?.filter(|file| match file {
-            Ok(file) => file.path() != input,
+            Ok(file) => !inputs.contains(&file.path()),
             Err(_) => true,
         });
         if others.count() == 0 {
@@ -65,128 +71,42 @@ pub(crate) fn remove_incoming(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// An input that is being received.
-#[derive(Debug)]
-pub struct Incoming {
-    writer: BufWriter<File>,
-    path: TempPath,
-    line_max: usize,
-    space: Space,
-    /// The line that is not complete.
-    line: Vec<u8>,
-    lines: u64,
-    rows: u64,
-    bytes: u64,
-}
-
-impl Incoming {
-    pub(crate) fn new(folder: &Path, line_max: usize, space: Space) -> Result<Self, JobError> {
-        let file = tempfile::Builder::new().prefix(INCOMING).tempfile_in(folder);
-        let (file, path) = NamedTempFile::into_parts(file.map_err(|error| JobError::file(folder, error))?);
-        let writer = BufWriter::new(file);
-        Ok(Self { writer, path, line_max, space, line: Vec::new(), lines: 0, rows: 0, bytes: 0 })
-    }
-
-    /// Adds a part of the input.
-    ///
-    /// # Errors
-    /// A line or the input is too long, or not a JSON object, or the file cannot be written.
-    pub fn add(&mut self, part: &[u8]) -> Result<(), JobError> {
-        for piece in part.split_inclusive(|byte| *byte == b'\n') {
-            if self.line.len() + piece.len() > self.line_max {
-                let line = self.lines + 1;
-                let most = self.line_max;
-                return Err(JobError::Input(format!(
-                    "line {line}: expected at most {most} bytes (`limits.body`)"
-                )));
-            }
-            self.line.extend_from_slice(piece);
-            if piece.ends_with(b"\n") {
-                self.end_line()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn end_line(&mut self) -> Result<(), JobError> {
-        self.lines += 1;
-        let line = std::mem::take(&mut self.line);
-        let row = line.trim_ascii();
-        if row.is_empty() {
-            return Ok(());
-        }
-        if !row.starts_with(b"{") {
-            return Err(JobError::Input(format!("line {}: expected a JSON object", self.lines)));
-        }
-        let bytes = row.len() as u64 + 1;
-        self.space.take(bytes)?;
-        self.bytes += bytes;
-        self.rows += 1;
-        let written = self.writer.write_all(row).and_then(|()| self.writer.write_all(b"\n"));
-        written.map_err(|error| JobError::file(&self.path, error))
-    }
-
-    /// The input is complete. Returns its rows and bytes.
-    pub(crate) fn keep(mut self, folder: &Path, id: JobId) -> Result<(u64, u64), JobError> {
-        self.finish()?;
-        let (own, input) = (folder_of(folder, id), input_of(folder, id));
-        let failed = |error| JobError::file(&input, error);
-        fs::create_dir_all(&own).map_err(failed)?;
-        self.writer.flush().map_err(failed)?;
-        self.writer.get_ref().sync_all().map_err(failed)?;
-        fs::rename(&self.path, &input).map_err(failed)?;
-        for folder in [own.as_path(), folder] {
-            File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)?;
-        }
-        // From now on they are the job's.
-        Ok((self.rows, std::mem::take(&mut self.bytes)))
-    }
-
-    fn finish(&mut self) -> Result<(), JobError> {
-        if !self.line.is_empty() {
-            self.end_line()?;
-        }
-        match self.rows {
-            0 => Err(JobError::Input("the input has no rows: expected one JSON object a line".to_owned())),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        self.space.give_back(self.bytes);
-    }
-}
-
 /// Rows of an input, in order.
 #[derive(Debug)]
 pub(crate) struct Input {
     reader: BufReader<File>,
     path: PathBuf,
+    format: Format,
 }
 
 impl Input {
-    pub fn open(path: PathBuf, offset: u64) -> Result<Self, JobError> {
+    pub fn open(path: PathBuf, format: Format, offset: u64) -> Result<Self, JobError> {
         let open = || {
             let mut file = File::open(&path)?;
             file.seek(SeekFrom::Start(offset))?;
             Ok(file)
         };
         let reader = BufReader::new(open().map_err(|error| JobError::file(&path, error))?);
-        Ok(Self { reader, path })
+        Ok(Self { reader, path, format })
     }
 
-    /// The next row without its line break.
+    /// The next row: a line without its line break, or a record.
     pub fn next(&mut self) -> Result<Bytes, JobError> {
+        let row = if self.format == Format::JsonLines { self.line() } else { record::next(&mut self.reader) };
+        let row = row.map_err(|error| JobError::file(&self.path, error))?;
+        let short = || io::Error::new(io::ErrorKind::UnexpectedEof, "the input is shorter than it was");
+        row.ok_or_else(|| JobError::file(&self.path, short()))
+    }
+
+    fn line(&mut self) -> io::Result<Option<Bytes>> {
         let mut line = Vec::new();
-        let read = self.reader.read_until(b'\n', &mut line);
-        read.map_err(|error| JobError::file(&self.path, error))?;
-        if line.pop() != Some(b'\n') {
-            let short = io::Error::new(io::ErrorKind::UnexpectedEof, "the input is shorter than it was");
-            return Err(JobError::file(&self.path, short));
-        }
-        Ok(line.into())
+        self.reader.read_until(b'\n', &mut line)?;
+        Ok((line.pop() == Some(b'\n')).then(|| line.into()))
+    }
+
+    /// Bytes of the file that a row takes.
+    pub fn bytes_of(&self, row: &Bytes) -> u64 {
+        row.len() as u64 + u64::from(self.format == Format::JsonLines)
     }
 }
 
@@ -195,12 +115,13 @@ impl Input {
 pub(crate) struct Output {
     writer: BufWriter<File>,
     path: PathBuf,
+    format: Format,
     bytes: u64,
 }
 
 impl Output {
     /// Opens an output and removes what is behind its durable bytes.
-    pub fn open(path: PathBuf, durable: u64) -> Result<Self, JobError> {
+    pub fn open(path: PathBuf, format: Format, durable: u64) -> Result<Self, JobError> {
         let open = || {
             let file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
             if file.metadata()?.len() < durable {
@@ -213,12 +134,13 @@ impl Output {
             Ok(file)
         };
         let writer = BufWriter::new(open().map_err(|error| JobError::file(&path, error))?);
-        Ok(Self { writer, path, bytes: durable })
+        Ok(Self { writer, path, format, bytes: durable })
     }
 
-    pub fn append(&mut self, line: &[u8]) -> Result<(), JobError> {
-        let written = self.writer.write_all(line).and_then(|()| self.writer.write_all(b"\n"));
-        self.bytes = self.bytes.saturating_add(line.len() as u64 + 1);
+    pub fn append(&mut self, result: &[u8]) -> Result<(), JobError> {
+        let end: &[u8] = if self.format == Format::JsonLines { b"\n" } else { b"" };
+        let written = self.writer.write_all(result).and_then(|()| self.writer.write_all(end));
+        self.bytes = self.bytes.saturating_add(result.len() as u64).saturating_add(end.len() as u64);
         written.map_err(|error| JobError::file(&self.path, error))
     }
 

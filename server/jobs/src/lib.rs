@@ -7,14 +7,16 @@
 #![forbid(unsafe_code)]
 
 mod files;
+mod incoming;
 mod journal;
 mod record;
 mod runner;
 mod space;
 mod thread;
 
-pub use files::Incoming;
+pub use incoming::Incoming;
 pub use job_core::{Forecast, JobId, Millis, Verdict};
+pub use job_formats::{Column, Format};
 pub use record::{JobState, JobView, Record, Request};
 pub use runner::{JobMetrics, RowOutcome, RowRunner};
 pub use thread::{Jobs, Options};

@@ -1,6 +1,7 @@
 //! A job as the journal and clients see it.
 
 use job_core::{Forecast, JobId, Millis, Verdict};
+use job_formats::{Column, Format};
 use serde::{Deserialize, Serialize};
 
 /// What a client asks for.
@@ -14,6 +15,12 @@ pub struct Request {
     /// Outputs that results have. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
+    /// Format of the input.
+    #[serde(default)]
+    pub input: Format,
+    /// Format of the results.
+    #[serde(default)]
+    pub results: Format,
     /// Whose job it is, by name.
     pub tenant: String,
     /// When it should have ended.
@@ -74,6 +81,9 @@ pub struct Record {
     pub output_bytes: u64,
     /// Rows among them that could not be answered.
     pub mistakes: u64,
+    /// Outputs of each row, as they were in the first. Empty for results in JSON, and before the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Column>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,

@@ -5,13 +5,20 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 
+use job_formats::Column;
+
 use crate::record::{JobState, Record};
 
 /// How a row ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowOutcome {
-    /// Its result, one line without a line break.
-    Answer(Bytes),
+    /// It was answered.
+    Answer {
+        /// Its result: one line without a line break, or a record (`job_formats::record`), as the job's format is.
+        result: Bytes,
+        /// The outputs in a record. Empty for a line.
+        columns: Vec<Column>,
+    },
     /// The row cannot be answered: what is wrong with it.
     Mistake(String),
     /// The model failed on it. It is tried again a few times.
@@ -22,8 +29,8 @@ pub enum RowOutcome {
 
 /// Runs single rows. Implemented by the server.
 pub trait RowRunner: Send + Sync + 'static {
-    /// Runs a row of a job.
-    fn run(&self, job: &Record, row: u64, line: Bytes) -> Pin<Box<dyn Future<Output = RowOutcome> + Send>>;
+    /// Runs a row of a job: a line without a line break, or a record, as the format of its input is.
+    fn run(&self, job: &Record, row: u64, input: Bytes) -> Pin<Box<dyn Future<Output = RowOutcome> + Send>>;
 
     /// Rows of the job's model that are worth being in flight together. `None`: the model is not ready.
     fn window(&self, job: &Record) -> Option<u32>;

@@ -2,6 +2,8 @@
 
 mod open_job;
 #[cfg(test)]
+mod record_tests;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +16,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use job_core::{Effect, Event, JobId, Millis, Progress, Scheduler, Verdict};
+use job_formats::{Format, FormatError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::JobError;
-use crate::files::{self, Incoming};
+use crate::files;
+use crate::incoming::Incoming;
 use crate::journal::Journal;
 use crate::record::{JobState, JobView, Record, Request};
 use crate::runner::{JobMetrics, RowOutcome, RowRunner};
@@ -42,7 +46,7 @@ pub struct Options {
     /// Jobs that have not ended, at most.
     pub jobs_max: usize,
     /// Bytes of a row, at most.
-    pub line_max: usize,
+    pub row_max: usize,
     /// How long the files of a job are kept after its end.
     pub keep: Duration,
 }
@@ -85,8 +89,8 @@ impl Jobs {
     ///
     /// # Errors
     /// A file cannot be created.
-    pub fn receive(&self) -> Result<Incoming, JobError> {
-        Incoming::new(&self.options.folder, self.options.line_max, self.space.clone())
+    pub fn receive(&self, format: Format) -> Result<Incoming, JobError> {
+        Incoming::new(&self.options.folder, format, self.options.row_max, self.space.clone())
     }
 
     /// Submits a job with an input that was received completely. When this returns, the job survives a crash.
@@ -94,6 +98,9 @@ impl Jobs {
     /// # Errors
     /// Why it is refused.
     pub async fn submit(&self, input: Incoming, request: Request) -> Result<JobView, JobError> {
+        let checked = tokio::task::spawn_blocking(|| input.complete()).await;
+        let input =
+            checked.map_err(|error| JobError::Input(format!("the input cannot be read: {error}")))??;
         self.ask(|reply| Message::Submit(Box::new((input, request)), reply)).await?
     }
 
@@ -113,23 +120,32 @@ impl Jobs {
         self.ask(Message::List).await
     }
 
-    /// The committed results of a job from a byte on, and how many bytes these are.
+    /// The committed results of a job in JSON lines from a byte on.
     ///
     /// # Errors
     /// The output cannot be read.
-    pub fn output(
-        &self,
-        record: &Record,
-        from: u64,
-    ) -> Result<(impl io::Read + Send + 'static, u64), JobError> {
-        let path = files::output_of(&self.options.folder, record.id);
+    pub fn output(&self, record: &Record, from: u64) -> Result<Box<dyn io::Read + Send>, JobError> {
+        let path = files::output_of(&self.options.folder, record.id, record.request.results);
         let from = from.min(record.output_bytes);
         if record.output_bytes == 0 {
-            return Ok((Box::new(io::empty()) as Box<dyn io::Read + Send>, 0));
+            return Ok(Box::new(io::empty()));
         }
         let durable = files::durable(&path, from, record.output_bytes);
-        let durable = durable.map_err(|error| JobError::file(&path, error))?;
-        Ok((Box::new(durable), record.output_bytes - from))
+        Ok(Box::new(durable.map_err(|error| JobError::file(&path, error))?))
+    }
+
+    /// Writes the committed results of a job as a file of its format. Blocks.
+    ///
+    /// # Errors
+    /// The output cannot be read, or the results cannot be written.
+    pub fn write_results(&self, record: &Record, out: &mut (dyn io::Write + Send)) -> Result<(), JobError> {
+        let open = || self.output(record, 0).map_err(io::Error::other);
+        let done = job_formats::write(record.request.results, &record.columns, record.committed, &open, out);
+        let path = || files::output_of(&self.options.folder, record.id, record.request.results);
+        done.map_err(|error| match error {
+            FormatError::Input(told) => JobError::Input(told),
+            FormatError::Io(error) => JobError::file(&path(), error),
+        })
     }
 
     /// Commits the results that are there, and sends no more rows. Blocks until that is done.
@@ -287,7 +303,7 @@ impl Worker {
             return Err(JobError::TooMany(self.options.jobs_max));
         }
         let id = self.journal.take_number()?;
-        let kept = input.keep(&self.options.folder, id);
+        let kept = input.keep(id);
         let (rows, input_bytes) = kept.inspect_err(|_| self.remove_files(id))?;
         let record = Record {
             id,
@@ -301,6 +317,7 @@ impl Worker {
             input_offset: 0,
             output_bytes: 0,
             mistakes: 0,
+            columns: Vec::new(),
             error: String::new(),
         };
         if let Err(error) = self.journal.write(&record) {
@@ -418,6 +435,9 @@ impl Worker {
         record.committed = rows;
         record.input_offset = open.input_offset;
         record.mistakes = open.mistakes;
+        if record.columns != open.columns {
+            record.columns.clone_from(&open.columns);
+        }
         self.journal.write(record)
     }
 

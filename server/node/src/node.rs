@@ -11,7 +11,7 @@ use models::engine::ort::{OrtLibrary, OrtMissing};
 use models::engine::python::HostSlot;
 use oip::metadata::RepositoryIndexRow;
 use router::RouterOptions;
-use router_core::RouterConfig;
+use router_core::{Protect, RouterConfig};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -102,6 +102,10 @@ impl Node {
             resources: resources.totals(),
             records: config.request_log.kept,
             tenants: tenants.table(),
+            protect: config
+                .best_effort
+                .protect
+                .map(|limit| Protect { percentile: limit.percentile, factor: limit.factor }),
             ..RouterConfig::default()
         };
         let gather_wait = config.fleet.batch_wait.0;
@@ -345,6 +349,9 @@ impl Node {
         }
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
         self.catalog.tenants().used(&snapshot.tenants);
+        if let Some(share) = snapshot.best_effort_share {
+            metrics::gauge!(crate::metrics::names::BEST_EFFORT_SHARE.name).set(share);
+        }
         for loaded in self.catalog.serving_names().iter().flat_map(|name| self.catalog.serving(name)) {
             let queued =
                 snapshot.models.iter().find(|model| model.model == loaded.id).map_or(0, |model| model.queued);

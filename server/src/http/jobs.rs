@@ -1,6 +1,6 @@
 //! Jobs: submit, list, show, cancel, and read results.
 
-use std::io::Read as _;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{Extensions, HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use identity::{Caller, Role};
-use jobs::{JobError, JobId, JobView, Jobs, Millis, Request};
+use jobs::{Format, JobError, JobId, JobView, Jobs, Millis, Request};
 use models::{ModelName, Version};
 use node::reason::{Reason, Refusal};
 use serde::Serialize;
@@ -23,8 +23,6 @@ use super::response::{self, Refused};
 use crate::front::Front;
 use crate::tenant;
 
-/// Media type of one JSON object a line.
-const LINES: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 /// Bytes of results that are read from disk together.
 const CHUNK: usize = 256 << 10;
 
@@ -104,7 +102,7 @@ pub async fn submit(
         let message = "content-encoding: expected none, the rows as they are";
         return Err(Refusal::new(Reason::Unsupported, message).into());
     }
-    let mut input = jobs.receive().map_err(refusal)?;
+    let mut input = jobs.receive(request.input).map_err(refusal)?;
     let slow = || {
         let message = format!("the input stopped for {} s", front.limits.body_timeout.as_secs());
         Refusal::new(Reason::SlowBody, message)
@@ -124,6 +122,8 @@ pub async fn submit(
 fn request(front: &Front, query: &str, tenant: String) -> Result<Request, Refusal> {
     let wrong = |message: String| Refusal::new(Reason::Malformed, message);
     let (mut model, mut version, mut by, mut outputs) = (None, None, None, Vec::new());
+    let (mut input, mut results) = (Format::JsonLines, None);
+    let format = |key: &str, value: &str| value.parse().map_err(|error| wrong(format!("{key}: {error}")));
     for (key, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*key {
             "model" => {
@@ -144,10 +144,12 @@ fn request(front: &Front, query: &str, tenant: String) -> Result<Request, Refusa
                 by = Some(Millis(at)).filter(|_| u128::from(at) > now.as_millis());
                 by.ok_or_else(expected)?;
             }
+            "input" => input = format("input", &value)?,
+            "results" => results = Some(format("results", &value)?),
             _ => {
                 let shown: String = key.chars().take(32).collect();
                 return Err(wrong(format!(
-                    "`{shown}`: unknown, expected `model`, `version`, `outputs` and `by`"
+                    "`{shown}`: unknown, expected `model`, `version`, `outputs`, `input`, `results` and `by`"
                 )));
             }
         }
@@ -156,28 +158,31 @@ fn request(front: &Front, query: &str, tenant: String) -> Result<Request, Refusa
     if !front.service.node.catalog().known_names()?.contains(&model) {
         return Err(Refusal::new(Reason::UnknownModel, format!("model `{model}`: not found")));
     }
-    check_outputs(front, (&model, version.as_deref()), &outputs)?;
-    Ok(Request { model, version, outputs, tenant, by })
+    let results = results.unwrap_or(input);
+    let request = Request { model, version, outputs, input, results, tenant, by };
+    check_outputs(front, &request)?;
+    Ok(request)
 }
 
-/// Refuses outputs that the model does not have, if it is ready. Otherwise its rows tell.
-fn check_outputs(
-    front: &Front,
-    (model, version): (&str, Option<&str>),
-    outputs: &[String],
-) -> Result<(), Refusal> {
-    let Ok(view) = front.service.model(model, version) else { return Ok(()) };
-    let known = || view.signature.outputs.iter().map(|output| output.name.as_str());
-    match outputs.iter().find(|name| known().all(|known| known != name.as_str())) {
-        None => Ok(()),
-        Some(name) => {
-            let shown: String = name.chars().take(64).collect();
-            let known = known().collect::<Vec<_>>().join(", ");
-            let message =
-                format!("outputs: model `{model}` has no output `{shown}`: expected some of {known}");
-            Err(Refusal::new(Reason::Malformed, message))
-        }
+/// Refuses outputs that the model or the format does not have, if the model is ready. Otherwise its rows tell.
+fn check_outputs(front: &Front, request: &Request) -> Result<(), Refusal> {
+    let (model, outputs) = (&request.model, &request.outputs);
+    let Ok(view) = front.service.model(model, request.version.as_deref()) else { return Ok(()) };
+    let known: Vec<&str> = view.signature.outputs.iter().map(|output| output.name.as_str()).collect();
+    let wrong =
+        |what: String| Err(Refusal::new(Reason::Malformed, format!("outputs: model `{model}` {what}")));
+    if let Some(name) = outputs.iter().find(|name| !known.contains(&name.as_str())) {
+        let (shown, known) = (name.chars().take(64).collect::<String>(), known.join(", "));
+        return wrong(format!("has no output `{shown}`: expected some of {known}"));
     }
+    let asked = if outputs.is_empty() { known.len() } else { outputs.len() };
+    if request.results == Format::Npy && asked != 1 {
+        let known = known.join(", ");
+        return wrong(format!(
+            "has the outputs {known}, and results in npy are one array: choose one, or npz"
+        ));
+    }
+    Ok(())
 }
 
 pub async fn list(
@@ -223,25 +228,70 @@ pub async fn output(
         from =
             number.ok_or_else(|| Refusal::new(Reason::Malformed, "expected `offset=BYTES` or no query"))?;
     }
-    let (mut results, _) = jobs(&front)?.output(&view.record, from).map_err(refusal)?;
+    let format = view.record.request.results;
+    let jobs =
+        front.jobs.as_ref().map(Arc::clone).ok_or_else(|| refusal(JobError::Unknown(view.record.id)))?;
     let (chunks, read) = mpsc::channel::<std::io::Result<Bytes>>(1);
-    tokio::task::spawn_blocking(move || {
-        loop {
-            let mut chunk = vec![0; CHUNK];
-            let next = results.read(&mut chunk).map(|length| {
-                chunk.truncate(length);
-                Bytes::from(chunk)
-            });
-            if next.as_ref().is_ok_and(Bytes::is_empty) {
-                return;
+    if format == Format::JsonLines {
+        let results = jobs.output(&view.record, from).map_err(refusal)?;
+        tokio::task::spawn_blocking(move || send_all(results, &chunks));
+    } else if from > 0 {
+        let message = format!("offset: results in {format} are fetched as a whole");
+        return Err(Refusal::new(Reason::Malformed, message).into());
+    } else {
+        tokio::task::spawn_blocking(move || {
+            let mut out = Chunks { chunks: &chunks, part: Vec::with_capacity(CHUNK) };
+            let written = jobs.write_results(&view.record, &mut out).map_err(std::io::Error::other);
+            if let Err(error) = written.and_then(|()| out.flush()) {
+                tracing::warn!(job = view.record.id.0, %error, "the results are not sent completely");
+                // The client may have left.
+                let _ = chunks.blocking_send(Err(error));
             }
-            let failed = next.is_err();
-            // The client may have left.
-            if chunks.blocking_send(next).is_err() || failed {
-                return;
-            }
-        }
-    });
+        });
+    }
     let body = axum::body::Body::from_stream(ReceiverStream::new(read));
-    Ok(([(CONTENT_TYPE, LINES)], body).into_response())
+    Ok(([(CONTENT_TYPE, HeaderValue::from_static(format.media_type()))], body).into_response())
+}
+
+fn send_all(mut results: impl std::io::Read, chunks: &mpsc::Sender<std::io::Result<Bytes>>) {
+    loop {
+        let mut chunk = vec![0; CHUNK];
+        let next = results.read(&mut chunk).map(|length| {
+            chunk.truncate(length);
+            Bytes::from(chunk)
+        });
+        if next.as_ref().is_ok_and(Bytes::is_empty) {
+            return;
+        }
+        let failed = next.is_err();
+        // The client may have left.
+        if chunks.blocking_send(next).is_err() || failed {
+            return;
+        }
+    }
+}
+
+/// The body of a response as a file.
+struct Chunks<'a> {
+    chunks: &'a mpsc::Sender<std::io::Result<Bytes>>,
+    part: Vec<u8>,
+}
+
+impl std::io::Write for Chunks<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.part.extend_from_slice(bytes);
+        if self.part.len() >= CHUNK {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let part = std::mem::take(&mut self.part);
+        if part.is_empty() {
+            return Ok(());
+        }
+        let sent = self.chunks.blocking_send(Ok(part.into()));
+        sent.map_err(|_| std::io::Error::new(std::io::ErrorKind::BrokenPipe, "the client left"))
+    }
 }

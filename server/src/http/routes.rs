@@ -113,13 +113,14 @@ routes! {
     post Inference "/v2/models/{model}/generate_stream" => generate::stream, "The same; responses are sent events.";
     post Inference "/v2/models/{model}/versions/{version}/generate_stream" => generate::stream, "The same for one version.";
     post Jobs "/v2/jobs" => jobs::submit,
-        "Runs the rows of the body, one JSON object a line, through a model as best effort. Query: `model`, and optionally `version`, `outputs` \
-         (their names, separated by commas) and `by`, in milliseconds since 1970. Answers when the job is durable.";
+        "Runs the rows of the body through a model as best effort. Query: `model`, and optionally `version`, `outputs` (their names, separated by \
+         commas), `input` and `results` (formats: `jsonl`, one JSON object a line, `npy`, `npz` or `parquet`; results are as the input is) and \
+         `by`, in milliseconds since 1970. Answers when the job is durable.";
     get JobsView "/v2/jobs" => jobs::list, "Jobs of the caller's tenant, or of all for the roles `read` and `operate`: how far they are, and when they will end.";
     get JobsView "/v2/jobs/{job}" => jobs::show, "One job.";
     post Jobs "/v2/jobs/{job}/cancel" => jobs::cancel, "Ends a job. Its results until then are kept.";
     get JobsView "/v2/jobs/{job}/output" => jobs::output,
-        "Results of a job in the order of its rows, one JSON object a line, as far as they are durable. Query: `offset` in bytes.";
+        "Results of a job in the order of its rows, as far as they are durable. Query: `offset` in bytes, for JSON lines.";
     get Metadata "/v2/models/{model}/trace/setting" => settings::model_trace, "Trace settings of a model.";
     post Change "/v2/models/{model}/trace/setting" => settings::set_model_trace,
         "Changes trace settings of a model until the next start. `null` returns a setting to that of the server.";

@@ -272,6 +272,9 @@ impl Router {
         let Some(batch) = expected!(batch, "router.opened_batch_unknown") else { return };
         (batch.rows, batch.row_bytes, batch.dispatched) = (rows, row_bytes, now);
         (batch.expected_end, batch.best_effort) = (begins.after(expected), best_effort);
+        if let Some(protection) = self.protection.as_mut().filter(|_| best_effort) {
+            protection.starts();
+        }
         let id = batch.id;
         let mut count = 0;
         for &member in &self.forming {

@@ -82,6 +82,12 @@ impl Router {
         self.decide_within(queue, u32::MAX, self.next_lane_class(queue))
     }
 
+    /// Until when a queue of best effort starts no batch, because of what it does to others.
+    fn held_back_until(&self, queue: &Queue) -> Option<Nanos> {
+        let protection = self.protection.as_ref().filter(|_| queue.key.class.is_best_effort())?;
+        protection.closed_until(self.now)
+    }
+
     /// The decision if a batch is limited to `rows` rows on a lane of `lane_class`.
     pub(super) fn decide_within(&self, queue: &Queue, rows: u32, lane_class: LaneClass) -> Option<Decision> {
         let pool = self.pools.get(queue.key.pool)?;
@@ -97,7 +103,7 @@ impl Router {
         pool: impl FnOnce() -> PoolView<'a>,
     ) -> Option<Decision> {
         let (head, model) = self.head_of(queue)?;
-        if let Some(until) = self.held_until(queue) {
+        if let Some(until) = self.held_until(queue).or_else(|| self.held_back_until(queue)) {
             return Some(Decision::Wait(until));
         }
         match self.first_in_time_on(queue, lane_class) {

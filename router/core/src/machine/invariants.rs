@@ -17,6 +17,7 @@
 //! | R12 | running batches hold no more of a resource than its total |
 //! | R13 | lanes with time quotas that run at once do not use more units than their device has |
 //! | R14 | a tenant's quota never holds more tokens than its burst, and reserves what its queued requests reserved |
+//! | R15 | the limit of best-effort work counts the best-effort batches that run |
 //!
 //! [`Router::check`] checks everything, in tests after each event. [`Checker`] checks a few items at a time, in
 //! production.
@@ -80,7 +81,19 @@ impl Router {
                 self.check_item(group, index, usize::MAX)?;
             }
         }
-        Ok(())
+        self.check_protection()
+    }
+
+    /// R15, which looks at every batch.
+    fn check_protection(&self) -> Result<(), Violation> {
+        let Some(protection) = &self.protection else { return Ok(()) };
+        let slots = (0..self.batches.slots()).filter_map(|slot| u32::try_from(slot).ok());
+        let running =
+            slots.filter_map(|slot| self.batches.at(slot)).filter(|batch| batch.best_effort).count();
+        let counted = protection.running();
+        require("R15", counted as usize == running, || {
+            format!("{counted} best-effort batches are counted, expected {running}")
+        })
     }
 
     /// Places in a group, vacant ones included.

@@ -56,6 +56,9 @@ impl Router {
             return;
         };
         self.models.remove(id);
+        if let Some(protection) = &mut self.protection {
+            protection.forget(id);
+        }
         if let Some(pool) = self.pools.get_mut(pool_id) {
             pool.models -= 1;
             pool.demand.left(counted);

@@ -105,6 +105,9 @@ impl Router {
     pub(super) fn no_longer_in_flight(&mut self, slot: u32) -> Option<ModelId> {
         let batch = expected!(self.batches.at(slot), "router.held_batch_unknown")?;
         let (id, members) = (batch.model, u32::try_from(batch.members.len()).unwrap_or(u32::MAX));
+        if let Some(protection) = self.protection.as_mut().filter(|_| batch.best_effort) {
+            protection.ends(self.now);
+        }
         if let Some(model) = self.model_mut(id) {
             model.in_flight = model.in_flight.saturating_sub(members);
             model.running = model.running.saturating_sub(1);

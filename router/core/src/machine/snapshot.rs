@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::batch::StartReason;
+use crate::protection::Protection;
 use crate::{LaneId, LaneState, ModelId, Nanos, Router, TenantUse};
 
 /// Everything at one moment; read only.
@@ -16,6 +17,8 @@ pub struct Snapshot {
     pub unfinished: usize,
     /// Payload bytes queued.
     pub queued_bytes: u64,
+    /// Share of the time in which best-effort work starts, 0 to 1. `None`: it is not limited.
+    pub best_effort_share: Option<f64>,
     /// By model id.
     pub models: Vec<ModelSnapshot>,
     /// By lane id.
@@ -94,6 +97,7 @@ impl Router {
             draining: self.drain_until.is_some(),
             unfinished: self.requests.len(),
             queued_bytes: self.queues.bytes(),
+            best_effort_share: self.protection.as_ref().map(Protection::share),
             models: models.collect(),
             lanes: lanes.collect(),
             tenants: self.tenant_uses().collect(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use jobs::Format;
 
 use crate::rest::ServerArgs;
 
@@ -14,11 +15,18 @@ Examples:
   tessera job list
   tessera job watch 7
   tessera job results 7 --output embeddings.jsonl
+  tessera job submit --model ranker --input features.parquet --output scores.parquet
+  tessera job submit --model resnet50 --input images.npy --outputs logits --output logits.npy
 
-Each line of the input is a JSON object with the model's inputs by name, or an inference request. Line n of the results is the
-answer to line n, or {\"error\": ...}.
+JSON lines: each line of the input is an object with the model's inputs by name, or an inference request. Line n of the results is
+the answer to line n, or {\"error\": ...}. Parquet: a column for each input and each output, and a column `error`. NumPy: an array, or
+arrays by name (.npz), whose first dimension is the rows; a row without an answer ends the job.
 
 Exit code 0: success. 1: the server refused or did not respond, or a job that was waited for is not done. 2: wrong usage.";
+
+fn format(word: &str) -> Result<Format, String> {
+    word.parse().map_err(|error| format!("{error}"))
+}
 
 /// Options of `job`.
 #[derive(Args, Clone, Debug)]
@@ -77,9 +85,15 @@ pub struct SubmitArgs {
     /// Outputs that the results have, separated by commas. Default: all.
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub outputs: Vec<String>,
-    /// File with one JSON object a line; `-` is standard input.
+    /// File with the rows; `-` is standard input.
     #[arg(long, short, value_name = "FILE")]
     pub input: PathBuf,
+    /// Format of the input: `jsonl`, `npy`, `npz` or `parquet`. Default: as the file's name ends, or JSON lines.
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    pub input_format: Option<Format>,
+    /// Format of the results: `jsonl`, `npy`, `npz` or `parquet`. Default: as the name of `--output` ends, or that of the input.
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    pub output_format: Option<Format>,
     /// When the job should have ended: a time such as `06:00`, a date and time such as `2026-12-01T06:00:00Z`, or a time from now such as
     /// `8h`. Jobs with the earliest time run first; `list` says whether they will make it.
     #[arg(long, value_name = "TIME")]

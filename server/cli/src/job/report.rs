@@ -43,6 +43,7 @@ pub fn text(job: &JobView) -> String {
         ("tenant", record.request.tenant.clone()),
         ("state", state(job).to_owned()),
         ("rows", format!("{} of {} done, {} with an error", job.done, record.rows, record.mistakes)),
+        ("results", record.request.results.word().to_owned()),
         ("submitted", time::text(record.submitted.0, &now)),
     ];
     if let Some(version) = &record.request.version {

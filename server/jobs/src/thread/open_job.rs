@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
+use job_formats::{Column, Format, FormatError, check_row, record};
 use tokio::task::AbortHandle;
 
 use super::Options;
@@ -19,6 +20,11 @@ const MEMORY: u64 = 64 << 20;
 /// Windows of rows that are in memory at most, results that wait for earlier ones included.
 const WINDOWS_IN_MEMORY: u64 = 5;
 
+enum RowResult {
+    Answer(Bytes, Vec<Column>),
+    Mistake(String),
+}
+
 pub(super) struct OpenJob {
     input: Input,
     pub output: Output,
@@ -26,8 +32,11 @@ pub(super) struct OpenJob {
     next: u64,
     /// Rows that were read and whose results are not appended.
     lines: BTreeMap<u64, Bytes>,
-    /// Results that wait for those before them, and whether each is a mistake.
-    results: BTreeMap<u64, (Bytes, bool)>,
+    /// Results that wait for those before them.
+    results: BTreeMap<u64, RowResult>,
+    format: Format,
+    /// Outputs of the first row that was answered.
+    pub columns: Vec<Column>,
     /// Bytes of the input whose results are appended.
     pub input_offset: u64,
     longest: u64,
@@ -43,12 +52,17 @@ pub(super) struct OpenJob {
 
 impl OpenJob {
     pub fn new(options: &Options, record: &Record) -> Result<Self, JobError> {
+        let (input, results) = (record.request.input, record.request.results);
+        let input_file = files::input_of(&options.folder, record.id, input);
+        let output_file = files::output_of(&options.folder, record.id, results);
         Ok(Self {
-            input: Input::open(files::input_of(&options.folder, record.id), record.input_offset)?,
-            output: Output::open(files::output_of(&options.folder, record.id), record.output_bytes)?,
+            input: Input::open(input_file, input, record.input_offset)?,
+            output: Output::open(output_file, results, record.output_bytes)?,
             next: record.committed,
             lines: BTreeMap::new(),
             results: BTreeMap::new(),
+            format: results,
+            columns: record.columns.clone(),
             input_offset: record.input_offset,
             longest: 1,
             failures: BTreeMap::new(),
@@ -63,7 +77,7 @@ impl OpenJob {
     pub fn line(&mut self, row: u64) -> Result<Bytes, JobError> {
         while self.next <= row {
             let line = self.input.next()?;
-            self.longest = self.longest.max(line.len() as u64 + 1);
+            self.longest = self.longest.max(self.input.bytes_of(&line));
             self.lines.insert(self.next, line);
             self.next += 1;
         }
@@ -90,8 +104,8 @@ impl OpenJob {
     pub fn take(&mut self, row: u64, outcome: RowOutcome) -> bool {
         self.running.remove(&row);
         let result = match outcome {
-            RowOutcome::Answer(line) => (line, false),
-            RowOutcome::Mistake(error) => (mistake(&error), true),
+            RowOutcome::Answer { result, columns } => RowResult::Answer(result, columns),
+            RowOutcome::Mistake(error) => RowResult::Mistake(error),
             RowOutcome::Failed(error) => {
                 let failures = self.failures.entry(row).or_default();
                 *failures += 1;
@@ -99,7 +113,7 @@ impl OpenJob {
                     self.refused = error;
                     return false;
                 }
-                (mistake(&error), true)
+                RowResult::Mistake(error)
             }
             RowOutcome::Refused(reason) => {
                 self.refused = reason;
@@ -116,10 +130,24 @@ impl OpenJob {
         for row in rows {
             let both = self.results.remove(&row).zip(self.lines.remove(&row));
             let both = invariant::expected!(both, "jobs.result_missing");
-            let ((result, is_mistake), line) = both.ok_or(JobError::Row(row))?;
-            self.output.append(&result)?;
-            self.mistakes += u64::from(is_mistake);
-            self.input_offset += line.len() as u64 + 1;
+            let (result, line) = both.ok_or(JobError::Row(row))?;
+            let told = |what: &str| JobError::Input(format!("row {row}: {what}"));
+            let bytes = match result {
+                RowResult::Answer(bytes, columns) => {
+                    if self.columns.is_empty() {
+                        self.columns.clone_from(&columns);
+                    }
+                    check_row(self.format, &self.columns, &columns).map_err(|error| told(&error))?;
+                    bytes
+                }
+                RowResult::Mistake(error) if !self.format.has_errors() => return Err(told(&error)),
+                RowResult::Mistake(error) => {
+                    self.mistakes += 1;
+                    mistake(self.format, error).map_err(|error| told(&error.to_string()))?
+                }
+            };
+            self.output.append(&bytes)?;
+            self.input_offset += self.input.bytes_of(&line);
         }
         Ok(())
     }
@@ -131,6 +159,10 @@ impl Drop for OpenJob {
     }
 }
 
-fn mistake(error: &str) -> Bytes {
-    serde_json::json!({ "error": error }).to_string().into()
+/// What the output has for a row that cannot be answered.
+fn mistake(format: Format, error: String) -> Result<Bytes, FormatError> {
+    match format {
+        Format::JsonLines => Ok(serde_json::json!({ "error": error }).to_string().into()),
+        _ => record::encode(Err(error)),
+    }
 }

@@ -44,7 +44,10 @@ impl RowRunner for Doubling {
                 return RowOutcome::Mistake("expected an object".to_owned());
             };
             match row.get("x").and_then(Value::as_u64) {
-                Some(x) => RowOutcome::Answer(serde_json::json!({ "y": 2 * x }).to_string().into()),
+                Some(x) => RowOutcome::Answer {
+                    result: serde_json::json!({ "y": 2 * x }).to_string().into(),
+                    columns: Vec::new(),
+                },
                 None => RowOutcome::Mistake("expected `x`".to_owned()),
             }
         })
@@ -65,7 +68,7 @@ impl JobMetrics for Doubling {
 
 fn options(folder: &std::path::Path) -> Options {
     let folder = folder.to_owned();
-    Options { folder, bytes_max: 1 << 20, jobs_max: 3, line_max: 100, keep: Duration::from_secs(60) }
+    Options { folder, bytes_max: 1 << 20, jobs_max: 3, row_max: 100, keep: Duration::from_secs(60) }
 }
 
 fn open(folder: &std::path::Path, runner: &Arc<Doubling>) -> Jobs {
@@ -78,7 +81,15 @@ fn ready() -> Arc<Doubling> {
 }
 
 fn request(by: Option<Millis>) -> Request {
-    Request { model: "m".to_owned(), version: None, outputs: Vec::new(), tenant: "default".to_owned(), by }
+    Request {
+        model: "m".to_owned(),
+        version: None,
+        outputs: Vec::new(),
+        input: Format::JsonLines,
+        results: Format::JsonLines,
+        tenant: "default".to_owned(),
+        by,
+    }
 }
 
 fn rows(count: u64) -> String {
@@ -86,7 +97,7 @@ fn rows(count: u64) -> String {
 }
 
 async fn submit(jobs: &Jobs, text: &str) -> Result<JobView, String> {
-    let mut input = jobs.receive().unwrap();
+    let mut input = jobs.receive(Format::JsonLines).unwrap();
     // In parts that end anywhere.
     for part in text.as_bytes().chunks(7) {
         input.add(part).map_err(|error| error.to_string())?;
@@ -109,10 +120,9 @@ async fn ended(jobs: &Jobs, id: JobId) -> JobView {
 }
 
 fn output(jobs: &Jobs, record: &Record) -> String {
-    let (mut durable, bytes) = jobs.output(record, 0).unwrap();
     let mut text = String::new();
-    durable.read_to_string(&mut text).unwrap();
-    assert_eq!(text.len() as u64, bytes);
+    jobs.output(record, 0).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text.len() as u64, record.output_bytes);
     text
 }
 
@@ -136,13 +146,13 @@ async fn results_are_in_the_order_of_the_rows_and_refused_rows_are_sent_again() 
     let taken = done.record.input_bytes + done.record.output_bytes;
     assert_eq!(jobs.space.used(), taken);
     // What several callers send at once counts too.
-    let mut first = jobs.receive().unwrap();
+    let mut first = jobs.receive(Format::JsonLines).unwrap();
     let row = rows(1).repeat(60_000);
     first.add(row.as_bytes()).unwrap();
-    let refused = jobs.receive().unwrap().add(row.as_bytes()).unwrap_err().to_string();
+    let refused = jobs.receive(Format::JsonLines).unwrap().add(row.as_bytes()).unwrap_err().to_string();
     assert!(refused.contains("more than 1048576 bytes"), "{refused}");
     drop(first);
-    jobs.receive().unwrap().add(row.as_bytes()).unwrap();
+    jobs.receive(Format::JsonLines).unwrap().add(row.as_bytes()).unwrap();
     assert_eq!(jobs.space.used(), taken);
 }
 
@@ -208,7 +218,7 @@ async fn a_job_goes_on_behind_its_last_committed_row() {
     }
     drop(jobs);
     // What a crash leaves behind the last commit.
-    let path = files::output_of(folder.path(), JobId(1));
+    let path = files::output_of(folder.path(), JobId(1), Format::JsonLines);
     let mut text = fs::read_to_string(&path).unwrap();
     let durable = text.lines().count() as u64;
     assert!((1_500..4_000).contains(&durable), "{durable}");
@@ -238,7 +248,7 @@ async fn a_damaged_output_fails_the_job_and_not_the_server() {
     let jobs = open(folder.path(), &runner);
     submit(&jobs, &rows(5)).await.unwrap();
     drop(jobs);
-    fs::remove_file(files::input_of(folder.path(), JobId(1))).unwrap();
+    fs::remove_file(files::input_of(folder.path(), JobId(1), Format::JsonLines)).unwrap();
     let jobs = open(folder.path(), &runner);
     let failed = view(&jobs, JobId(1)).await.record;
     assert!(failed.state == JobState::Failed && failed.error.contains("input.jsonl"), "{failed:?}");
@@ -253,9 +263,9 @@ async fn the_oldest_of_too_many_jobs_that_ended_are_removed() {
     let counts = Arc::<Doubling>::clone(&runner);
     let (mut worker, _inbox) =
         Worker::open(&options(folder.path()), runner, counts, Handle::current()).unwrap();
-    let mut input = Incoming::new(folder.path(), 100, worker.space.clone()).unwrap();
+    let mut input = Incoming::new(folder.path(), Format::JsonLines, 100, worker.space.clone()).unwrap();
     input.add(b"{}").unwrap();
-    let first = worker.submit((input, request(None))).unwrap().record;
+    let first = worker.submit((input.complete().unwrap(), request(None))).unwrap().record;
     worker.end(first.id, JobState::Cancelled, String::new());
     let ended = worker.records[&first.id].clone();
     let at = worker.clock.now();
@@ -276,9 +286,9 @@ async fn a_job_whose_last_results_cannot_be_written_is_not_done() {
     let (mut worker, _inbox) =
         Worker::open(&options(folder.path()), runner, counts, Handle::current()).unwrap();
     let space = worker.space.clone();
-    let mut input = Incoming::new(folder.path(), 100, space).unwrap();
+    let mut input = Incoming::new(folder.path(), Format::JsonLines, 100, space).unwrap();
     input.add(b"{}").unwrap();
-    let id = worker.submit((input, request(None))).unwrap().record.id;
+    let id = worker.submit((input.complete().unwrap(), request(None))).unwrap().record.id;
     // The scheduler says both together, and carrying out the first one fails.
     worker.end(id, JobState::Failed, "no space left".to_owned());
     worker.carry_out(Effect::Ended(id));

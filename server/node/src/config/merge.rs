@@ -72,7 +72,7 @@ fn section<T: DeserializeOwned + Serialize + Default + Documented + DocumentedFi
     }
 }
 
-pub(super) fn all() -> [Section; 16] {
+pub(super) fn all() -> [Section; 17] {
     [
         section::<sections::Server>("server"),
         section::<access::Identity>("identity"),
@@ -83,6 +83,7 @@ pub(super) fn all() -> [Section; 16] {
         section::<sections::Limits>("limits"),
         section::<sections::RateLimits>("rate_limit"),
         section::<sections::Cache>("cache"),
+        section::<super::BestEffort>("best_effort"),
         section::<super::Jobs>("jobs"),
         section::<sections::Trace>("trace"),
         section::<super::Telemetry>("telemetry"),
@@ -366,6 +367,7 @@ impl Merged {
             limits: read(&mut sections, "limits")?,
             rate_limit: read(&mut sections, "rate_limit")?,
             cache: read(&mut sections, "cache")?,
+            best_effort: read(&mut sections, "best_effort")?,
             jobs: read(&mut sections, "jobs")?,
             trace: read(&mut sections, "trace")?,
             telemetry: read(&mut sections, "telemetry")?,

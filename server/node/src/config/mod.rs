@@ -7,6 +7,7 @@
 
 mod access;
 mod arguments;
+mod best_effort_section;
 mod changes;
 mod fields;
 mod fleet_section;
@@ -41,6 +42,7 @@ use crate::output;
 
 pub use access::{Identity, ModelControl, Tls, TlsListener};
 pub use arguments::ConfigArgs;
+pub use best_effort_section::BestEffort;
 pub use changes::{Change, changes, toml_as_json};
 pub use fleet_section::{Fleet, FleetNode, NodeAddress};
 pub use jobs_section::Jobs;
@@ -83,6 +85,8 @@ pub struct Config {
     pub rate_limit: RateLimits,
     /// Answers kept for models that enable `response_cache`.
     pub cache: Cache,
+    /// What work of best effort may cost other requests.
+    pub best_effort: BestEffort,
     /// Files whose rows run through models.
     pub jobs: Jobs,
     /// Traces of requests.

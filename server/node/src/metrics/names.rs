@@ -115,6 +115,7 @@ metrics! {
         CACHE_ENTRIES: Gauge, "tessera_cache_entries", [], "Answers in the response cache.";
         CACHE_EVICTIONS: Counter, "tessera_cache_evictions_total", [],
             "Answers that left the response cache because it was full.";
+        BEST_EFFORT_SHARE: Gauge, "tessera_best_effort_share", [], "Share of the time in which best-effort work starts, with `best_effort.protect`.";
         JOBS_OPEN: Gauge, "tessera_jobs_open", [], "Jobs that have not ended.";
         JOB_ROWS_LEFT: Gauge, "tessera_job_rows_left", [], "Rows of these jobs whose results are not durable.";
         JOB_ROWS: Counter, "tessera_job_rows_total", [OUTCOME], "Rows of jobs that left the server, by outcome.";
