@@ -42,6 +42,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workload",
         ],
     ),
+    ("colocation", &[]),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("models", &["oip", "units"]),
     ("gpulet", &["models", "oip"]),
@@ -75,6 +76,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "cli",
         &[
             "charts",
+            "colocation",
             "device-sections",
             "identity",
             "node",
@@ -126,6 +128,7 @@ const PURE: &[(&str, &str)] = &[
     ("units", "models/units"),
     ("device-sections", "gpulet/sections"),
     ("workload", "loadtest/workload"),
+    ("colocation", "loadtest/colocation"),
     ("charts", "server/charts"),
 ];
 /// What these crates must not use: runtimes, sockets, files, clocks, ambient randomness. A generator with an explicit
@@ -187,7 +190,7 @@ fn only_the_allowed_arrows_exist() {
 
 /// Crates that a serving binary must not link.
 const TOOLS: &[&str] =
-    &["cli", "loadtest", "sim", "workload", "fleet-kubernetes", "fleet-picker", "fleet-cli", "kube"];
+    &["cli", "colocation", "loadtest", "sim", "workload", "fleet-kubernetes", "fleet-picker", "fleet-cli", "kube"];
 
 #[test]
 fn serving_needs_no_tools() {
