@@ -189,8 +189,17 @@ fn only_the_allowed_arrows_exist() {
 }
 
 /// Crates that a serving binary must not link.
-const TOOLS: &[&str] =
-    &["cli", "colocation", "loadtest", "sim", "workload", "fleet-kubernetes", "fleet-picker", "fleet-cli", "kube"];
+const TOOLS: &[&str] = &[
+    "cli",
+    "colocation",
+    "loadtest",
+    "sim",
+    "workload",
+    "fleet-kubernetes",
+    "fleet-picker",
+    "fleet-cli",
+    "kube",
+];
 
 #[test]
 fn serving_needs_no_tools() {

@@ -2,9 +2,9 @@
 
 mod predictor;
 
-use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom as _;
+use rand::{RngExt as _, SeedableRng as _};
 use serde::Serialize;
 
 use crate::arrivals::Arrivals;
@@ -38,6 +38,34 @@ pub struct Cluster {
     pub seed: u64,
     /// How kernels slow each other down.
     pub interference: Interference,
+}
+
+/// Shares of time for which drawn online models keep their GPU busy: a quarter on average, as in the clusters of the paper before.
+const BUSY: std::ops::Range<f64> = 0.05..0.45;
+
+/// Draws online models and their rates from `online`, and offline jobs from `offline`; none if a list is empty.
+#[must_use]
+pub fn draw(
+    online: &[Program],
+    offline: &[Program],
+    gpus: usize,
+    jobs: usize,
+    seed: u64,
+) -> (Vec<OnlineGpu>, Vec<Program>) {
+    let mut generator = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut one = |list: &[Program]| match list.len() {
+        0 => None,
+        length => list
+            .get(generator.random_range(0..length))
+            .cloned()
+            .map(|program| (program, generator.random_range(BUSY))),
+    };
+    let gpu = |(program, busy): (Program, f64)| OnlineGpu {
+        rate: busy * 1e9 / program.device_ns() as f64,
+        program,
+    };
+    let gpus = (0..gpus).filter_map(|_| one(online).map(gpu)).collect();
+    (gpus, (0..jobs).filter_map(|_| one(offline).map(|(program, _)| program)).collect())
 }
 
 /// Ways to place offline jobs: the word, and what it selects.
