@@ -23,7 +23,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("identity", &[]),
     ("telemetry", &[]),
     ("job-core", &["invariant"]),
-    ("jobs", &["invariant", "job-core"]),
+    ("job-formats", &["oip"]),
+    ("jobs", &["invariant", "job-core", "job-formats"]),
     ("model-store", &[]),
     ("device-sections", &["gpulet-core", "units"]),
     ("workload", &["device-sections", "units"]),
@@ -42,6 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workload",
         ],
     ),
+    ("colocation", &[]),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("models", &["oip", "units"]),
     ("gpulet", &["models", "oip"]),
@@ -75,6 +77,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "cli",
         &[
             "charts",
+            "colocation",
             "device-sections",
             "identity",
             "node",
@@ -103,6 +106,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "router",
             "router-core",
             "gpulet",
+            "job-formats",
             "jobs",
             "models",
             "oip",
@@ -126,6 +130,7 @@ const PURE: &[(&str, &str)] = &[
     ("units", "models/units"),
     ("device-sections", "gpulet/sections"),
     ("workload", "loadtest/workload"),
+    ("colocation", "loadtest/colocation"),
     ("charts", "server/charts"),
 ];
 /// What these crates must not use: runtimes, sockets, files, clocks, ambient randomness. A generator with an explicit
@@ -186,8 +191,17 @@ fn only_the_allowed_arrows_exist() {
 }
 
 /// Crates that a serving binary must not link.
-const TOOLS: &[&str] =
-    &["cli", "loadtest", "sim", "workload", "fleet-kubernetes", "fleet-picker", "fleet-cli", "kube"];
+const TOOLS: &[&str] = &[
+    "cli",
+    "colocation",
+    "loadtest",
+    "sim",
+    "workload",
+    "fleet-kubernetes",
+    "fleet-picker",
+    "fleet-cli",
+    "kube",
+];
 
 #[test]
 fn serving_needs_no_tools() {

@@ -8,6 +8,7 @@ use node::environment::Environment;
 use node::output;
 
 use crate::arguments::{CheckArgs, ConfigCommandArgs, DoctorArgs, ExplainArgs, ModelsArgs};
+use crate::colocate::arguments::{COLOCATE_EXAMPLES, ColocateArgs};
 use crate::health::{self, HEALTH_EXAMPLES, HealthArgs};
 use crate::job::arguments::{JOB_EXAMPLES, JobArgs};
 use crate::key::{KEY_EXAMPLES, KeyArgs};
@@ -17,8 +18,8 @@ use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
 use crate::{
-    check, config_command, doctor, explain, explain_request, job, key, load, models_command, parity, plan,
-    profile, simulate,
+    check, colocate, config_command, doctor, explain, explain_request, job, key, load, models_command,
+    parity, plan, profile, simulate,
 };
 
 /// Examples of the tools for `tessera --help`.
@@ -121,6 +122,9 @@ pub enum Command {
     /// Rank all batching policies on the standard workloads and write docs/arena.md.
     #[command(after_help = ARENA_EXAMPLES)]
     Arena(ArenaArgs),
+    /// Compare published policies for sharing GPUs between online and offline work: Orion, REEF, TGS, Salus, MuxFlow.
+    #[command(after_help = COLOCATE_EXAMPLES)]
+    Colocate(ColocateArgs),
     /// Send a workload to a live server, measure latency and goodput, find its capacity.
     #[command(after_help = LOAD_EXAMPLES)]
     Load(Box<LoadArgs>),
@@ -167,6 +171,7 @@ pub fn run(
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments, environment),
         Command::Arena(arguments) => simulate::arena::run(&arguments, environment),
+        Command::Colocate(arguments) => colocate::run(&arguments),
         Command::Load(arguments) => load::run(&arguments, environment),
         Command::Parity(arguments) => parity::run(&arguments, environment),
         Command::Completions { shell } => {

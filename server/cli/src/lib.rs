@@ -2,6 +2,7 @@
 
 mod arguments;
 mod check;
+mod colocate;
 mod commands;
 mod config_command;
 mod doctor;
