@@ -63,7 +63,18 @@ impl Device for CudaDevice {
         spec: &PartitionSpec,
         watch: Arc<dyn PartitionWatch>,
     ) -> Result<Arc<dyn Partition>, DeviceError> {
-        let gpulet = self.state.open(spec, watch)?;
+        let gpulet = self.state.open(spec, false, watch)?;
+        Ok(Arc::new(OpenGpulet { gpulet, device: Arc::clone(&self.state) }))
+    }
+
+    /// The gpulet's stream has the lowest priority. A block that runs is not stopped: others wait for the end of the blocks
+    /// that run, and not for those that have not started.
+    fn open_at_idle_priority(
+        &self,
+        spec: &PartitionSpec,
+        watch: Arc<dyn PartitionWatch>,
+    ) -> Result<Arc<dyn Partition>, DeviceError> {
+        let gpulet = self.state.open(spec, true, watch)?;
         Ok(Arc::new(OpenGpulet { gpulet, device: Arc::clone(&self.state) }))
     }
 }

@@ -43,6 +43,10 @@ impl Gpulet {
         self.context.units
     }
 
+    pub(crate) fn idle_priority(&self) -> bool {
+        self.context.idle_priority
+    }
+
     pub(crate) fn sms(&self) -> u32 {
         self.context.sms
     }

@@ -16,6 +16,8 @@ pub(crate) struct UnitContext {
     pub(crate) stream: Stream,
     pub(crate) units: UnitRange,
     pub(crate) sms: u32,
+    /// Whether the blocks of its kernels start only where no kernel of an ordinary stream has blocks to start.
+    pub(crate) idle_priority: bool,
 }
 
 /// Idle contexts, oldest first, and contexts of closed gpulets whose last work still runs.
@@ -30,9 +32,11 @@ impl IdleContexts {
         Self { max, idle: VecDeque::new(), busy: Vec::new() }
     }
 
-    /// Takes an idle context on exactly these units.
-    pub(crate) fn take(&mut self, units: UnitRange) -> Option<Arc<UnitContext>> {
-        let place = self.idle.iter().position(|context| context.units == units)?;
+    /// Takes an idle context on exactly these units, with a stream of this priority.
+    pub(crate) fn take(&mut self, units: UnitRange, idle_priority: bool) -> Option<Arc<UnitContext>> {
+        let fits =
+            |context: &Arc<UnitContext>| (context.units, context.idle_priority) == (units, idle_priority);
+        let place = self.idle.iter().position(fits)?;
         self.idle.remove(place)
     }
 

@@ -23,6 +23,10 @@ impl Partition for OpenGpulet {
         &[]
     }
 
+    fn idle_priority(&self) -> bool {
+        self.gpulet.idle_priority()
+    }
+
     fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
         if let Some(reason) = self.device.failure() {
             return Err(DeviceError(format!("model `{}`: {reason}", files.name)));

@@ -18,7 +18,7 @@ use tracing::{error, warn};
 
 use crate::backend::{Backend, MPS_SHARE_VARIABLE};
 use crate::check::{Check, CheckError};
-use crate::driver::{Driver, DriverError, GreenContext, Primary, Split, Stream};
+use crate::driver::{Driver, DriverError, GreenContext, Primary, Split, Stream, StreamPriorities};
 use crate::gpulet::{Gpulet, Owner};
 use crate::idle_contexts::{IdleContexts, UnitContext};
 use crate::ledger::{Budget, Lease, Ledger, MemoryState};
@@ -31,8 +31,6 @@ use crate::units::{Grid, UnitRange};
 pub struct CudaOptions {
     /// Contexts of closed gpulets to keep for later plans.
     pub idle_contexts: usize,
-    /// Priority of gpulets' streams; smaller is more urgent. Clamped to the range of the GPU.
-    pub stream_priority: i32,
     /// Whether units have 2 SMs on Hopper too, where kernels that need clusters of blocks then cannot run.
     pub ignore_coscheduling: bool,
     /// Percentage of the SMs that this process has under MPS, from
@@ -42,7 +40,7 @@ pub struct CudaOptions {
 
 impl Default for CudaOptions {
     fn default() -> Self {
-        Self { idle_contexts: 8, stream_priority: 0, ignore_coscheduling: false, mps_share: None }
+        Self { idle_contexts: 8, ignore_coscheduling: false, mps_share: None }
     }
 }
 
@@ -118,7 +116,7 @@ pub(crate) struct State {
     /// Held while a session is made, which waits for the whole device and is measured by the device's free memory.
     making: Mutex<()>,
     failure: OnceLock<String>,
-    priority: i32,
+    priorities: StreamPriorities,
     primary: Arc<Primary>,
     _claim: Claim,
 }
@@ -149,7 +147,7 @@ impl State {
                 Partitioning::Whole(grid.ok_or_else(|| failed("the device has no SMs".to_owned()))?)
             }
         };
-        let priority = primary.stream_priorities().map_err(refused)?.nearest(options.stream_priority);
+        let priorities = primary.stream_priorities().map_err(refused)?;
         let check = Check::new(&primary).map_err(refused)?;
         let (free, total) = primary.memory().map_err(refused)?;
         let ledger = Ledger::new(Budget::new(total, free));
@@ -177,7 +175,7 @@ impl State {
             maker,
             making: Mutex::new(()),
             failure: OnceLock::new(),
-            priority,
+            priorities,
             primary,
             _claim: claim,
         }))
@@ -206,6 +204,7 @@ impl State {
     pub(crate) fn open(
         self: &Arc<Self>,
         spec: &PartitionSpec,
+        idle_priority: bool,
         watch: Arc<dyn PartitionWatch>,
     ) -> Result<Arc<Gpulet>, DeviceError> {
         let failed = |why: String| DeviceError(format!("{}: gpulet {}: {why}", self.info.name, spec.lane));
@@ -216,18 +215,19 @@ impl State {
         if let Some(reason) = self.failure() {
             return Err(failed(reason));
         }
-        let context = self.context(units).map_err(|error| failed(format!("{units}: {error}")))?;
+        let context =
+            self.context(units, idle_priority).map_err(|error| failed(format!("{units}: {error}")))?;
         let gpulet = self.add(spec.lane, context, watch);
         self.failure().map_or(Ok(gpulet), |reason| Err(failed(reason)))
     }
 
     /// A context on these units: an idle one if there is one, else a new one.
-    fn context(&self, units: UnitRange) -> Result<Arc<UnitContext>, CheckError> {
-        if let Some(idle) = lock(&self.idle).take(units) {
+    fn context(&self, units: UnitRange, idle_priority: bool) -> Result<Arc<UnitContext>, CheckError> {
+        if let Some(idle) = lock(&self.idle).take(units, idle_priority) {
             return Ok(idle);
         }
         loop {
-            let error = match self.create_context(units) {
+            let error = match self.create_context(units, idle_priority) {
                 Ok(context) => return Ok(context),
                 Err(error) => error,
             };
@@ -242,14 +242,15 @@ impl State {
         }
     }
 
-    fn create_context(&self, units: UnitRange) -> Result<Arc<UnitContext>, CheckError> {
+    fn create_context(&self, units: UnitRange, idle_priority: bool) -> Result<Arc<UnitContext>, CheckError> {
+        let priority = self.priorities.of(idle_priority);
         let (stream, sms) = match &self.partitioning {
             Partitioning::Green(split) => {
                 let context = GreenContext::create(split.describe(units)?)?;
-                (Stream::on_green(&context, self.priority)?, context.sms())
+                (Stream::on_green(&context, priority)?, context.sms())
             }
             Partitioning::Whole(grid) | Partitioning::Share(grid, _) => {
-                (Stream::on_device(&self.primary, self.priority)?, grid.sms(units))
+                (Stream::on_device(&self.primary, priority)?, grid.sms(units))
             }
         };
         lock(&self.check).run(&stream)?;
@@ -257,7 +258,7 @@ impl State {
         if sms != expected {
             warn!(device = %self.info.name, %units, expected, sms, "the driver assigned an unexpected number of SMs");
         }
-        Ok(Arc::new(UnitContext { stream, units, sms }))
+        Ok(Arc::new(UnitContext { stream, units, sms, idle_priority }))
     }
 
     fn add(

@@ -93,8 +93,12 @@ fn open_gpulets(mut control: Socket, device: &dyn Device) -> WireError {
 }
 
 fn open_gpulet(open: &Open, mut socket: Socket, device: &dyn Device, watch: Arc<DyingMessage>) {
-    let Open { lane, first_unit, units } = *open;
-    let opened = device.open(&PartitionSpec { lane, first_unit, units }, watch);
+    let Open { lane, first_unit, units, idle_priority } = *open;
+    let spec = PartitionSpec { lane, first_unit, units };
+    let opened = match idle_priority {
+        false => device.open(&spec, watch),
+        true => device.open_at_idle_priority(&spec, watch),
+    };
     let answer = match &opened {
         Ok(partition) => Ok(Opened { cores: partition.cores().to_vec() }),
         Err(DeviceError(reason)) => Err(Refused::new(reason)),

@@ -135,10 +135,30 @@ impl Device for ProcessDevice {
         spec: &PartitionSpec,
         watch: Arc<dyn PartitionWatch>,
     ) -> Result<Arc<dyn Partition>, DeviceError> {
+        self.open_in_process(spec, false, watch)
+    }
+
+    fn open_at_idle_priority(
+        &self,
+        spec: &PartitionSpec,
+        watch: Arc<dyn PartitionWatch>,
+    ) -> Result<Arc<dyn Partition>, DeviceError> {
+        self.open_in_process(spec, true, watch)
+    }
+}
+
+impl ProcessDevice {
+    fn open_in_process(
+        &self,
+        spec: &PartitionSpec,
+        idle_priority: bool,
+        watch: Arc<dyn PartitionWatch>,
+    ) -> Result<Arc<dyn Partition>, DeviceError> {
         let refuse = |reason: String| DeviceError(format!("device `{}`: {reason}", self.info.name));
         let process = self.process(spec.units)?;
         let (mut socket, end) = Socket::pair().map_err(|error| refuse(error.to_string()))?;
-        let open = Open { lane: spec.lane, first_unit: spec.first_unit, units: spec.units };
+        let PartitionSpec { lane, first_unit, units } = *spec;
+        let open = Open { lane, first_unit, units, idle_priority };
         let sent = process.open(&open, end.as_fd());
         drop(end);
         let limit = self.limits.start;
@@ -157,12 +177,14 @@ impl Device for ProcessDevice {
             token,
         };
         let own_processes = Arc::clone(&self.own_processes);
-        Ok(Arc::new(ProcessPartition { cores: opened.cores, gpulet: Arc::new(gpulet), own_processes }))
+        let (cores, gpulet) = (opened.cores, Arc::new(gpulet));
+        Ok(Arc::new(ProcessPartition { cores, idle_priority, gpulet, own_processes }))
     }
 }
 
 struct ProcessPartition {
     cores: Vec<usize>,
+    idle_priority: bool,
     gpulet: Arc<Gpulet>,
     own_processes: Arc<Loader>,
 }
@@ -170,6 +192,10 @@ struct ProcessPartition {
 impl Partition for ProcessPartition {
     fn cores(&self) -> &[usize] {
         &self.cores
+    }
+
+    fn idle_priority(&self) -> bool {
+        self.idle_priority
     }
 
     fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {

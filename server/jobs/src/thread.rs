@@ -350,11 +350,11 @@ impl Worker {
         if record.state != JobState::Open {
             return Err(JobError::Ended(id));
         }
-        let done = self.scheduler.progress(self.clock.now()).into_iter().find(|(one, _)| *one == id);
-        if let Some((_, progress)) = done {
-            self.carry_out(Effect::Commit(id, progress.done));
-        }
         self.handle(Event::Cancelled(id));
+        // Its last results could not be written: it has failed.
+        if !self.open.contains_key(&id) {
+            return self.view(id);
+        }
         self.end(id, JobState::Cancelled, String::new());
         self.view(id)
     }
@@ -363,7 +363,7 @@ impl Worker {
         self.metrics.row(&outcome);
         // The job was cancelled, or has failed.
         let Some(open) = self.open.get_mut(&id) else { return };
-        let event = if open.take(row, outcome) { Event::Done(id, row) } else { Event::Refused(id, row) };
+        let event = open.take(id, row, outcome);
         self.handle(event);
     }
 
@@ -391,6 +391,9 @@ impl Worker {
     fn carry_out(&mut self, effect: Effect) {
         let (id, done) = match effect {
             Effect::Send(id, row) => (id, self.send(id, row)),
+            Effect::GiveUp(id, row) => {
+                return self.open.get_mut(&id).into_iter().for_each(|open| open.give_up(row));
+            }
             Effect::Append(id, rows) => (id, self.open.get_mut(&id).map_or(Ok(()), |open| open.append(rows))),
             Effect::Commit(id, rows) => (id, self.commit(id, rows)),
             // Its last results could not be written: it has failed already.
@@ -398,7 +401,7 @@ impl Worker {
             Effect::Ended(id) => return self.end(id, JobState::Done, String::new()),
         };
         if let Err(error) = done {
-            self.handle(Event::Cancelled(id));
+            self.handle(Event::Broken(id));
             self.end(id, JobState::Failed, error.to_string());
         }
     }
@@ -492,30 +495,32 @@ impl Worker {
     }
 
     fn view(&self, id: JobId) -> Result<JobView, JobError> {
-        self.views().into_iter().find(|view| view.record.id == id).ok_or(JobError::Unknown(id))
+        let progress = self.scheduler.progress(self.clock.now());
+        let own = progress.iter().find(|(job, _)| *job == id).map(|(_, progress)| progress);
+        self.records.get(&id).map(|record| self.view_of(record, own)).ok_or(JobError::Unknown(id))
     }
 
     fn views(&self) -> Vec<JobView> {
         let progress: BTreeMap<JobId, Progress> =
             self.scheduler.progress(self.clock.now()).into_iter().collect();
-        let view = |record: &Record| {
-            let progress = progress.get(&record.id);
-            let forecast = progress.and_then(|progress| progress.forecast);
-            let verdict = |by| match record.ended {
-                Some(ended) if record.state == JobState::Done && ended <= by => Verdict::InTime,
-                Some(_) => Verdict::Late,
-                None => Verdict::of(forecast.as_ref(), by),
-            };
-            let waits_for = self.open.get(&record.id).map(|open| open.waits_for(&record.request.model));
-            JobView {
-                done: progress.map_or(record.committed, |progress| progress.done),
-                in_flight: progress.map_or(0, |progress| progress.in_flight),
-                verdict: record.request.by.map(verdict),
-                forecast,
-                waits_for: waits_for.unwrap_or_default(),
-                record: record.clone(),
-            }
+        self.records.values().map(|record| self.view_of(record, progress.get(&record.id))).collect()
+    }
+
+    fn view_of(&self, record: &Record, progress: Option<&Progress>) -> JobView {
+        let forecast = progress.and_then(|progress| progress.forecast);
+        let verdict = |by| match record.ended {
+            Some(ended) if record.state == JobState::Done && ended <= by => Verdict::InTime,
+            Some(_) => Verdict::Late,
+            None => Verdict::of(forecast.as_ref(), by),
         };
-        self.records.values().map(view).collect()
+        let waits_for = self.open.get(&record.id).map(|open| open.waits_for(&record.request.model));
+        JobView {
+            done: progress.map_or(record.committed, |progress| progress.done),
+            in_flight: progress.map_or(0, |progress| progress.in_flight),
+            verdict: record.request.by.map(verdict),
+            forecast,
+            waits_for: waits_for.unwrap_or_default(),
+            record: record.clone(),
+        }
     }
 }

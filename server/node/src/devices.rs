@@ -79,11 +79,8 @@ impl Devices {
         let ort_library = loader.ort.as_ref().ok().map(|library| library.path.clone());
         let found = gpus_of_machine(config);
         let (described, start) = match (config.devices.emulated.as_slice(), found) {
-            ([], Some(found)) => whole_gpus(found, ort_library.as_ref()),
-            ([], None) => {
-                let found = cores(config.lanes.shared, core_sets, ort_library)?;
-                if wants_idle_priority(config) { with_idle_priority(found) } else { found }
-            }
+            ([], Some(found)) => with_idle_priority(config, whole_gpus(found, ort_library.as_ref())),
+            ([], None) => with_idle_priority(config, cores(config.lanes.shared, core_sets, ort_library)?),
             (emulated, _) => emulate(emulated, &profiles, &config.partition.profiles)?,
         };
         let model_host = loader.host.clone();
@@ -341,14 +338,12 @@ fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -
     Ok((vec![Described::Cores { name, cores, memory_bytes, ort_library }], start))
 }
 
-/// Whether models of best effort run at idle priority. A worker process and gpulets that move have one priority.
-fn wants_idle_priority(config: &Config) -> bool {
+/// Adds a lane of idle priority for each set of cores and each GPU, if there are models of best effort. Gpulets that move have one priority.
+fn with_idle_priority(config: &Config, (devices, mut start): Found) -> Found {
     let best_effort = config.models.values().any(|model| model.class == Some(ModelClass::BestEffort));
-    best_effort && config.devices.isolation == Isolation::None && !config.partition.live
-}
-
-/// Adds a lane of idle priority for each set of cores.
-fn with_idle_priority((devices, mut start): Found) -> Found {
+    if !best_effort || config.partition.live {
+        return (devices, start);
+    }
     let mut idle: Vec<Share> = Vec::new();
     for share in &start {
         let share = Share { idle_priority: true, ..share.clone() };

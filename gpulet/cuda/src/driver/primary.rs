@@ -18,9 +18,9 @@ pub struct StreamPriorities {
 }
 
 impl StreamPriorities {
-    /// The nearest number within the range.
-    pub fn nearest(self, priority: i32) -> i32 {
-        priority.clamp(self.greatest.min(self.least), self.least.max(self.greatest))
+    /// The priority of a gpulet's stream.
+    pub fn of(self, idle_priority: bool) -> i32 {
+        if idle_priority { self.least } else { self.greatest }
     }
 }
 

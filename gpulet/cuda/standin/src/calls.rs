@@ -195,16 +195,16 @@ driver! {
         let found = machine.green_resource(green.addr(), kind)?;
         give(resource, found)
     };
-    fn cuGreenCtxStreamCreate(stream: *mut *mut c_void, green: *mut c_void, flags: c_uint, _priority: c_int)
+    fn cuGreenCtxStreamCreate(stream: *mut *mut c_void, green: *mut c_void, flags: c_uint, priority: c_int)
     |machine, current| {
-        let created = machine.green_stream(green.addr(), flags)?;
+        let created = machine.green_stream(green.addr(), flags, priority)?;
         give(stream, handle(created))
     };
     fn cuGreenCtxRecordEvent(green: *mut c_void, event: *mut c_void) |machine, current| {
         machine.green_record(green.addr(), event.addr())
     };
-    fn cuStreamCreateWithPriority(stream: *mut *mut c_void, flags: c_uint, _priority: c_int) |machine, current| {
-        let created = machine.stream_create(current, flags)?;
+    fn cuStreamCreateWithPriority(stream: *mut *mut c_void, flags: c_uint, priority: c_int) |machine, current| {
+        let created = machine.stream_create(current, flags, priority)?;
         give(stream, handle(created))
     };
     fn cuStreamDestroy_v2(stream: *mut c_void) |machine, current| machine.stream_destroy(stream.addr());

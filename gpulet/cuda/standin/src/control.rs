@@ -60,6 +60,7 @@ pub struct Control {
     hold: extern "C" fn(usize, bool),
     occupy: extern "C" fn(u64, bool),
     stream_sms: unsafe extern "C" fn(usize, *mut u32, usize) -> usize,
+    stream_priority: extern "C" fn(usize) -> i32,
     _library: Library,
 }
 
@@ -78,6 +79,7 @@ impl Control {
                 hold: *library.get(b"standin_hold\0")?,
                 occupy: *library.get(b"standin_occupy\0")?,
                 stream_sms: *library.get(b"standin_stream_sms\0")?,
+                stream_priority: *library.get(b"standin_stream_priority\0")?,
                 _library: library,
             })
         }
@@ -131,6 +133,11 @@ impl Control {
     /// Takes device memory from every GPU (`taken`), as a library does that loads a model, or frees it.
     pub fn occupy(&self, bytes: u64, taken: bool) {
         (self.occupy)(bytes, taken);
+    }
+
+    /// The priority of a stream; smaller is more urgent.
+    pub fn stream_priority(&self, stream: usize) -> i32 {
+        (self.stream_priority)(stream)
     }
 
     /// Numbers of the SMs that the work of a stream may use.

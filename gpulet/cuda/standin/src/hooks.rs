@@ -73,6 +73,12 @@ pub extern "C" fn standin_occupy(bytes: u64, taken: bool) {
     with_machine(|machine| machine.occupy(bytes, taken));
 }
 
+/// The priority of a stream; smaller is more urgent. `i32::MAX` for an unknown stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn standin_stream_priority(stream: usize) -> i32 {
+    with_machine(|machine| machine.stream_priority(stream)).unwrap_or(i32::MAX)
+}
+
 /// Writes the numbers of the SMs that the work of a stream may use, and returns their count; 0 for an unknown stream.
 ///
 /// # Safety

@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     pub gpu: usize,
     /// The green context of the stream; none for the primary context.
     pub green: Option<usize>,
+    /// Smaller is more urgent.
+    pub priority: i32,
     /// Whether a test keeps work in flight on it.
     pub busy: bool,
 }

@@ -191,7 +191,7 @@ impl Machine {
         Ok(self.resource(found.gpu, u32::MAX, first, count))
     }
 
-    pub(crate) fn green_stream(&mut self, green: usize, flags: u32) -> Answer<usize> {
+    pub(crate) fn green_stream(&mut self, green: usize, flags: u32, priority: i32) -> Answer<usize> {
         let Some(found) = self.greens.get(&green) else {
             return Err(self.unknown("cuGreenCtxStreamCreate", "green context", green));
         };
@@ -200,8 +200,13 @@ impl Machine {
             return Err(self.broken(format!("green stream with flags {flags}"), INVALID_VALUE));
         }
         let handle = self.new_handle();
-        self.streams.insert(handle, Stream { gpu, green: Some(green), busy: false });
+        self.streams.insert(handle, Stream { gpu, green: Some(green), priority, busy: false });
         Ok(handle)
+    }
+
+    /// The priority of a stream.
+    pub(crate) fn stream_priority(&self, stream: usize) -> Option<i32> {
+        Some(self.streams.get(&stream)?.priority)
     }
 
     /// SMs that the work of a stream may use.

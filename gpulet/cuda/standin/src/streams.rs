@@ -4,13 +4,13 @@ use crate::codes::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::machine::{Answer, Event, Machine, Stream};
 
 impl Machine {
-    pub(crate) fn stream_create(&mut self, current: usize, flags: u32) -> Answer<usize> {
+    pub(crate) fn stream_create(&mut self, current: usize, flags: u32, priority: i32) -> Answer<usize> {
         let gpu = self.current_gpu("cuStreamCreateWithPriority", current)?;
         if flags > 1 {
             return Err(INVALID_VALUE);
         }
         let handle = self.new_handle();
-        self.streams.insert(handle, Stream { gpu, green: None, busy: false });
+        self.streams.insert(handle, Stream { gpu, green: None, priority, busy: false });
         Ok(handle)
     }
 

@@ -1,6 +1,7 @@
 //! Opening gpulets: the SMs they get, and refusals.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cuda_standin::{Kind, Shape, with_driver};
 use gpulet::{Capacity, Compute, Device, FaultDomain, Resize};
@@ -93,6 +94,33 @@ fn gpulets_of_two_plans_may_be_open_on_the_same_units() {
         let (old, new, twin) = (sms_of(&mut *old), sms_of(&mut *new), sms_of(&mut *twin));
         assert_eq!(old.iter().filter(|sm| new.contains(sm)).count(), 32, "four units of eight are in both");
         assert_eq!(old, twin);
+    });
+}
+
+#[test]
+fn a_gpulet_of_idle_priority_shares_units_with_others_on_the_least_urgent_stream() {
+    let name = "opening::a_gpulet_of_idle_priority_shares_units_with_others_on_the_least_urgent_stream";
+    with_driver(name, Shape::default(), |control| {
+        let (device, tracer) = take(&CudaOptions::default());
+        let priority = || control.stream_priority(tracer.last_stream.load(Ordering::Relaxed));
+        let (_ordinary, mut ordinary) = serve(&device, 0, 0, 16);
+        assert_eq!(priority(), -5, "the most urgent");
+        for round in 0..2 {
+            let idle = device.open_at_idle_priority(&spec(1, 0, 16), Failures::new()).unwrap();
+            assert!(idle.idle_priority());
+            let mut session = idle.load(&model("m"), &LoadOptions::default()).unwrap();
+            assert_eq!(priority(), 0, "the least urgent");
+            assert_eq!(sms_of(&mut *session), sms_of(&mut *ordinary));
+            drop((session, idle));
+            assert_eq!(device.idle_contexts().len(), 1, "round {round}");
+        }
+        assert_eq!(
+            control.calls("cuGreenCtxStreamCreate"),
+            2,
+            "its context is used again, and by no ordinary gpulet"
+        );
+        let (_second, _session) = serve(&device, 2, 0, 16);
+        assert_eq!((priority(), control.calls("cuGreenCtxStreamCreate")), (-5, 3));
     });
 }
 

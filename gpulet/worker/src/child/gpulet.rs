@@ -47,7 +47,7 @@ fn load(lane: u32, socket: &mut Socket, partition: &Arc<dyn Partition>) -> Resul
 /// Starts both threads from here: a thread at background priority could not start one at normal priority.
 fn start(lane: u32, loading: Loading) -> io::Result<()> {
     let (hand_over, handed_over) = bounded::<Foreground>(1);
-    let cores = loading.partition.cores().to_vec();
+    let (cores, idle_priority) = (loading.partition.cores().to_vec(), loading.partition.idle_priority());
     thread::Builder::new().name(format!("run-{lane}")).spawn(move || {
         // The session ended before its first foreground batch.
         let Ok(session) = handed_over.recv() else { return };
@@ -55,6 +55,9 @@ fn start(lane: u32, loading: Loading) -> io::Result<()> {
             && let Err(error) = pin_this_thread(&cores)
         {
             tracing::warn!(lane, %error, "a session runs unpinned");
+        }
+        if idle_priority && let Err(error) = models::enter_idle_priority() {
+            tracing::warn!(lane, %error, "a session runs at ordinary priority, next to the others of its cores");
         }
         session.serve();
     })?;

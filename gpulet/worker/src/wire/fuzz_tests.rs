@@ -134,7 +134,7 @@ fn samples() -> Vec<(Vec<u8>, Decoder)> {
         ),
         (encode(&Err::<Ready, _>(Refused::new("no device"))), understands::<Result<Ready, Refused>>),
         (encode(&Dying("illegal address".to_owned())), understands::<Dying>),
-        (encode(&Open { lane: 4, first_unit: 300, units: 70_000 }), understands::<Open>),
+        (encode(&Open { lane: 4, first_unit: 300, units: 70_000, idle_priority: true }), understands::<Open>),
         (encode(&Ok::<_, Refused>(Opened { cores: vec![0, 200] })), understands::<Result<Opened, Refused>>),
         (encode(&load), understands::<Load>),
         (encode(&Ok::<_, Refused>(loaded)), understands::<Result<Loaded, Refused>>),

@@ -71,6 +71,7 @@ pub(crate) struct Open {
     pub lane: u32,
     pub first_unit: u32,
     pub units: u32,
+    pub idle_priority: bool,
 }
 
 /// The gpulet is open.

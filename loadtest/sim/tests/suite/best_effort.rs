@@ -1,6 +1,7 @@
 //! Requests of best effort: they use what is idle, and cost the others nothing where their batches can be preempted.
 
-use sim::Report;
+use router_core::batch::BatchOptions;
+use sim::{Report, Setup};
 use workload::Workload;
 
 use crate::support::{checked, every_policy, parse, run};
@@ -100,4 +101,23 @@ fn work_that_is_always_lost_takes_little_time() {
     let job = JOB.replacen("beta = \"2ms\"", "beta = \"400ms\"", 1);
     let report = run(&parse(&format!("{ONLINE}{job}")), &checked("deadline"));
     assert!(report.preempted > 0 && report.lost_lane_time < 0.05, "{}", report.lost_lane_time);
+}
+
+#[test]
+fn a_limit_costs_little_where_nothing_becomes_slower() {
+    let online =
+        ONLINE.replacen("count = 2", "count = 2\n    idle_priority = true", 1).replacen("8s", "60s", 1);
+    let done = |limit: &str| {
+        // Not checked after each event, which takes long while thousands of requests wait.
+        let setup = Setup::named("deadline", &BatchOptions::default()).unwrap();
+        let report = run(&parse(&format!("{limit}\n{online}{JOB}")), &setup);
+        (report.at_idle_priority, 1.0 - report.lane_busy)
+    };
+    let (free, idle) = done("");
+    let (limited, _) = done("best_effort = { protect = \"p99 <= 1.05x\" }");
+    // It starts with half of the time, and grows by 5 % of it with each comparison, up to 95 %.
+    assert!(
+        free > 0.98 * idle && (0.8 * free..0.96 * free).contains(&limited),
+        "{limited} and {free} of {idle}"
+    );
 }

@@ -19,6 +19,8 @@ const COMMIT_MILLIS: u64 = 1_000;
 const PAUSE_MILLIS: u64 = 100;
 /// The longest pause is this many times twice as long, 6.4 s.
 const PAUSE_DOUBLINGS: u32 = 6;
+/// Times that a row on which the model fails is sent, before its error is its result.
+const ATTEMPTS: u32 = 3;
 /// How often progress is measured.
 const MEASURE_MILLIS: u64 = 1_000;
 
@@ -33,8 +35,12 @@ pub enum Event {
     Done(JobId, u64),
     /// A row was refused for now: it must be sent again.
     Refused(JobId, u64),
-    /// A job was cancelled, or cannot go on. Results of its rows in flight are ignored.
+    /// The model failed on a row.
+    Failed(JobId, u64),
+    /// A job was cancelled. What is done of it is committed; results of its rows in flight are ignored.
     Cancelled(JobId),
+    /// A job cannot go on, because its files cannot be read or written.
+    Broken(JobId),
     /// The time that [`Scheduler::wakeup`] returned is reached.
     Tick,
 }
@@ -44,6 +50,8 @@ pub enum Event {
 pub enum Effect {
     /// Send a row.
     Send(JobId, u64),
+    /// The error of a row is its result: the model failed on it too often.
+    GiveUp(JobId, u64),
     /// Append the results of these rows to the output.
     Append(JobId, Range<u64>),
     /// Make what was appended durable, then record that this many rows are done.
@@ -73,6 +81,8 @@ struct Job {
     paused_until: Option<Millis>,
     /// Refusals since the last result.
     refusals: u32,
+    /// How often the model failed on rows without a result.
+    failures: BTreeMap<u64, u32>,
     committed_at: Millis,
     pace: Pace,
 }
@@ -106,7 +116,12 @@ impl Scheduler {
             }
             Event::Done(id, row) => self.done(id, row, &mut effects),
             Event::Refused(id, row) => self.refused(now, id, row),
-            Event::Cancelled(id) => drop(self.jobs.remove(&id)),
+            Event::Failed(id, row) => self.failed(now, id, row, &mut effects),
+            Event::Cancelled(id) => {
+                let job = self.jobs.remove(&id).filter(|job| job.rows.uncommitted() > 0);
+                effects.extend(job.map(|job| Effect::Commit(id, job.rows.done())));
+            }
+            Event::Broken(id) => drop(self.jobs.remove(&id)),
             Event::Tick => {}
         }
         for job in self.jobs.values_mut() {
@@ -159,6 +174,7 @@ impl Scheduler {
             window: 0,
             paused_until: None,
             refusals: 0,
+            failures: BTreeMap::new(),
             committed_at: now,
             pace: Pace::default(),
         };
@@ -171,10 +187,23 @@ impl Scheduler {
         // A job that was cancelled may still have rows in flight.
         let Some(job) = self.jobs.get_mut(&id) else { return };
         (job.refusals, job.paused_until) = (0, None);
+        job.failures.remove(&row);
         let ready = job.rows.done_with(row);
         if !ready.is_empty() {
             effects.push(Effect::Append(id, ready));
         }
+    }
+
+    fn failed(&mut self, now: Millis, id: JobId, row: u64, effects: &mut Vec<Effect>) {
+        // As for `done`.
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let failures = job.failures.entry(row).or_default();
+        *failures += 1;
+        if *failures < ATTEMPTS {
+            return self.refused(now, id, row);
+        }
+        effects.push(Effect::GiveUp(id, row));
+        self.done(id, row, effects);
     }
 
     fn refused(&mut self, now: Millis, id: JobId, row: u64) {

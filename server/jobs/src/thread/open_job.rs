@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
+use job_core::{Event, JobId};
 use job_formats::{Column, Format, FormatError, check_row, record};
 use tokio::task::AbortHandle;
 
@@ -13,8 +14,6 @@ use crate::files::{self, Input, Output};
 use crate::record::Record;
 use crate::runner::RowOutcome;
 
-/// Times that a row on which the model fails is run, before its error is its result.
-const ATTEMPTS: u32 = 3;
 /// Bytes of the rows that one job has in memory, about.
 const MEMORY: u64 = 64 << 20;
 /// Windows of rows that are in memory at most, results that wait for earlier ones included.
@@ -40,8 +39,8 @@ pub(super) struct OpenJob {
     /// Bytes of the input whose results are appended.
     pub input_offset: u64,
     longest: u64,
-    /// How often the model failed on rows in flight.
-    failures: BTreeMap<u64, u32>,
+    /// What the model said when it failed on a row.
+    failures: BTreeMap<u64, String>,
     pub mistakes: u64,
     /// Tasks of rows in flight. They end with the job.
     pub running: BTreeMap<u64, AbortHandle>,
@@ -100,30 +99,33 @@ impl OpenJob {
         if self.is_ready { self.refused.clone() } else { format!("model `{model}` is not ready") }
     }
 
-    /// Takes the outcome of a row. False: it must be sent again.
-    pub fn take(&mut self, row: u64, outcome: RowOutcome) -> bool {
+    /// Takes the outcome of a row of the job with this number.
+    pub fn take(&mut self, id: JobId, row: u64, outcome: RowOutcome) -> Event {
         self.running.remove(&row);
         let result = match outcome {
             RowOutcome::Answer { result, columns } => RowResult::Answer(result, columns),
             RowOutcome::Mistake(error) => RowResult::Mistake(error),
             RowOutcome::Failed(error) => {
-                let failures = self.failures.entry(row).or_default();
-                *failures += 1;
-                if *failures < ATTEMPTS {
-                    self.refused = error;
-                    return false;
-                }
-                RowResult::Mistake(error)
+                self.refused.clone_from(&error);
+                self.failures.insert(row, error);
+                return Event::Failed(id, row);
             }
             RowOutcome::Refused(reason) => {
                 self.refused = reason;
-                return false;
+                return Event::Refused(id, row);
             }
         };
         self.refused.clear();
         self.failures.remove(&row);
         self.results.insert(row, result);
-        true
+        Event::Done(id, row)
+    }
+
+    /// The model failed on a row too often: its error is the result.
+    pub fn give_up(&mut self, row: u64) {
+        self.refused.clear();
+        let error = self.failures.remove(&row).unwrap_or_default();
+        self.results.insert(row, RowResult::Mistake(error));
     }
 
     pub fn append(&mut self, rows: Range<u64>) -> Result<(), JobError> {

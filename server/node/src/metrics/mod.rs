@@ -153,6 +153,7 @@ mod tests {
             PlanMetrics::default().show(&BTreeMap::from([("gpu-0", 2)]), &BTreeMap::from([("m", 5.0)]), 1.0);
             telemetry_sent(&::telemetry::Statistics::default());
             metrics::counter!(names::ACCESS_LOG_LOST.name).increment(1);
+            metrics::gauge!(names::BEST_EFFORT_SHARE.name).set(0.5);
             metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => "cached").increment(1);
             metrics::gauge!(names::MODEL_READY.name, names::MODEL => "cached").set(1.0);
             metrics::gauge!(names::BUILD_INFO.name, names::RELEASE => "0").set(1.0);

@@ -18,6 +18,8 @@ struct World {
     appended: BTreeMap<JobId, u64>,
     committed: BTreeMap<JobId, u64>,
     ended: BTreeSet<JobId>,
+    given_up: BTreeSet<(JobId, u64)>,
+    failures: BTreeMap<(JobId, u64), u32>,
     windows: BTreeMap<JobId, u32>,
 }
 
@@ -34,6 +36,7 @@ impl World {
                     let count = self.in_flight.iter().filter(|(of, _)| *of == id).count();
                     assert!(count <= self.windows[&id] as usize, "{count} rows of {id} are in flight");
                 }
+                Effect::GiveUp(id, row) => assert!(self.given_up.insert((id, row))),
                 Effect::Append(id, rows) => {
                     let appended = self.appended.entry(id).or_default();
                     assert_eq!(rows.start, *appended, "results are appended once and in order");
@@ -58,6 +61,13 @@ impl World {
         self.in_flight.iter().map(|(id, row)| (id.0, *row)).collect()
     }
 
+    /// The model fails on a row.
+    fn fail(&mut self, at: usize) {
+        let (id, row) = self.in_flight.swap_remove(at);
+        *self.failures.entry((id, row)).or_default() += 1;
+        self.handle(Event::Failed(id, row));
+    }
+
     fn finish(&mut self, at: usize, refused: bool) {
         let (id, row) = self.in_flight.swap_remove(at);
         self.handle(if refused { Event::Refused(id, row) } else { Event::Done(id, row) });
@@ -70,14 +80,14 @@ proptest! {
     #[test]
     fn every_row_is_appended_once_and_in_order(
         jobs in prop::collection::vec((0..40_u64, prop::option::of(0..1_000_u64), 1..6_u32), 1..5),
-        choices in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), 0..3_000_u64), 0..400),
+        choices in prop::collection::vec((any::<prop::sample::Index>(), 0..3_u8, 0..3_000_u64), 0..400),
         cancelled in prop::option::of(0..5_u64),
     ) {
         let mut world = World::default();
         for (id, (rows, by, window)) in (0..).zip(&jobs) {
             world.submit(id, spec(*rows, *by), *window);
         }
-        for (at, (index, refused, wait)) in choices.into_iter().enumerate() {
+        for (at, (index, outcome, wait)) in choices.into_iter().enumerate() {
             if at == 20 && let Some(id) = cancelled {
                 world.handle(Event::Cancelled(JobId(id)));
             }
@@ -85,9 +95,13 @@ proptest! {
             world.handle(Event::Tick);
             if !world.in_flight.is_empty() {
                 let at = index.index(world.in_flight.len());
-                world.finish(at, refused);
+                match outcome {
+                    2 => world.fail(at),
+                    outcome => world.finish(at, outcome == 1),
+                }
             }
         }
+        prop_assert!(world.given_up.iter().all(|row| world.failures[row] == ATTEMPTS));
         if let Some(id) = cancelled {
             world.handle(Event::Cancelled(JobId(id)));
         }
