@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use models::engine::Session;
+use models::engine::ort::PreparedModel;
 use models::{LoadOptions, Loader, ModelFiles};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -147,6 +148,15 @@ impl Partition for CorePartition {
 
     fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError> {
         self.loader.load(files, options).map_err(|error| DeviceError(error.to_string()))
+    }
+
+    fn load_prepared(
+        &self,
+        model: &PreparedModel,
+        options: &LoadOptions,
+    ) -> Option<Result<Box<dyn Session>, DeviceError>> {
+        let session = self.loader.load_prepared(model, options);
+        Some(session.map_err(|error| DeviceError(error.to_string())))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use models::engine::Session;
+use models::engine::ort::PreparedModel;
 use models::{LoadOptions, ModelFiles};
 use serde::{Deserialize, Serialize};
 
@@ -203,4 +204,16 @@ pub trait Partition: Send + Sync {
     /// # Errors
     /// Names the model and the cause.
     fn load(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, DeviceError>;
+
+    /// Makes a further session of a model whose graph and weights are in memory. `None`: sessions here need the files.
+    ///
+    /// # Errors
+    /// Names the model and the cause.
+    fn load_prepared(
+        &self,
+        _model: &PreparedModel,
+        _options: &LoadOptions,
+    ) -> Option<Result<Box<dyn Session>, DeviceError>> {
+        None
+    }
 }

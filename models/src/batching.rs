@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use oip::Datatype;
 
+use crate::engine::ort::PreparedModel;
 use crate::engine::{Batch, Interrupt, RunError, Session};
 use crate::onnx::{GraphDim, GraphTensor};
 use crate::{LoadError, LoadOptions, ModelFiles, Signature, sample};
@@ -156,6 +157,10 @@ impl Session for Unbatched {
 
     fn runs_on_any_thread(&self) -> bool {
         self.session.runs_on_any_thread()
+    }
+
+    fn prepared(&self) -> Option<PreparedModel> {
+        self.session.prepared()
     }
 
     fn trim(&mut self) {

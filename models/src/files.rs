@@ -120,6 +120,12 @@ impl ModelFiles {
         self
     }
 
+    /// The same version without its content.
+    #[must_use]
+    pub(crate) fn without_content(&self) -> Self {
+        Self { bytes: Bytes::new(), config: None, folder: None, guard: None, ..self.clone() }
+    }
+
     /// The same files with the configuration of a Python model. To be called after [`ModelFiles::in_folder`].
     #[must_use]
     pub(crate) fn with_config(mut self, config: String) -> Self {

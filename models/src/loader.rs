@@ -1,6 +1,6 @@
 //! From the files of a model to a session that runs it.
 
-use crate::engine::ort::{OrtLibrary, OrtMissing};
+use crate::engine::ort::{OrtLibrary, OrtMissing, PreparedModel};
 use crate::engine::python::{self, HostSlot};
 use crate::engine::synthetic::Description;
 use crate::engine::{
@@ -52,6 +52,35 @@ impl Loader {
         let session =
             self.load_graph(files, &LoadOptions { known, reshapes: Vec::new(), ..options.clone() })?;
         Ok(Box::new(Reshaped::new(session, &options.reshapes, files)?))
+    }
+
+    /// Makes a further session of a model whose first session [was prepared](Session::prepared), with the engine and the signature
+    /// of [`LoadOptions::known`].
+    ///
+    /// # Errors
+    /// Names the model and what the engine said.
+    pub fn load_prepared(
+        &self,
+        model: &PreparedModel,
+        options: &LoadOptions,
+    ) -> Result<Box<dyn Session>, LoadError> {
+        let refuse = |failure: EngineFailure| LoadError::Engines {
+            model: model.files.name.to_string(),
+            version: model.files.version.0,
+            failures: vec![failure],
+        };
+        let reason = |reason: String| refuse(EngineFailure { engine: "ort", operator: None, reason });
+        let library = self.ort.as_ref().map_err(|missing| reason(missing.to_string()))?;
+        let known = options.known.as_ref();
+        let signature = &known
+            .ok_or_else(|| reason("expected the signature of an earlier session".to_owned()))?
+            .signature;
+        let for_graph = reshape::for_graph(signature, &options.reshapes);
+        let session = model.session(&for_graph, library, options).map_err(refuse)?;
+        if options.reshapes.is_empty() {
+            return Ok(session);
+        }
+        Ok(Box::new(Reshaped::new(session, &options.reshapes, &model.files)?))
     }
 
     fn load_graph(&self, files: &ModelFiles, options: &LoadOptions) -> Result<Box<dyn Session>, LoadError> {

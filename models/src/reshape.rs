@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use oip::{Shape, Tensor};
 
+use crate::engine::ort::PreparedModel;
 use crate::engine::{Batch, Colocated, Interrupt, Member, Response, RunError, Session};
 use crate::{Dim, LoadError, ModelFiles, Reshape, Signature, TensorSpec};
 
@@ -159,6 +160,10 @@ impl Session for Reshaped {
 
     fn runs_on_any_thread(&self) -> bool {
         self.session.runs_on_any_thread()
+    }
+
+    fn prepared(&self) -> Option<PreparedModel> {
+        self.session.prepared()
     }
 
     fn trim(&mut self) {

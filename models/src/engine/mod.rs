@@ -161,6 +161,12 @@ pub trait Session: Send {
         false
     }
 
+    /// What further sessions of the model are made from without its files. While a caller keeps it, the weights stay in memory,
+    /// so that a session can be made again in milliseconds. `None`: a session needs the files.
+    fn prepared(&self) -> Option<ort::PreparedModel> {
+        None
+    }
+
     /// Lets the next run release working memory of earlier, larger batches. Slows that run down.
     fn trim(&mut self) {}
 }
@@ -277,6 +283,9 @@ pub struct LoadOptions {
     pub reshapes: Vec<Reshape>,
     /// Session settings for ONNX Runtime. Other engines ignore them, but do not load a model that needs an accelerator.
     pub ort: ort::OrtSettings,
+    /// Whether sessions of the model in this process share its weights and its optimised graph, where they can. The weights then
+    /// stay in memory as the file has them, next to the copies that kernels packed.
+    pub share_weights: bool,
     /// Engine and signature of an earlier session of the same files with these options, on any lane. The loader then
     /// skips the slowest steps: it does not decode the graph for an engine that does so itself, and it does not check
     /// that batching leaves the answers unchanged.
@@ -301,6 +310,7 @@ impl Default for LoadOptions {
             max_batch: None,
             reshapes: Vec::new(),
             ort: ort::OrtSettings::default(),
+            share_weights: false,
             known: None,
             python: python::PythonOptions::default(),
             accelerator: None,

@@ -7,6 +7,7 @@ mod cuda;
 mod library;
 mod options;
 mod pool;
+mod prepared;
 mod search;
 mod strings;
 mod value;
@@ -29,6 +30,7 @@ pub use cuda::{Cuda, CudaFault, CudaStream, DeviceBytes, HostBytes, SharedWeight
 pub use library::{OrtLibrary, OrtMissing, discover};
 pub use options::{Accelerator, GraphLevel, OrtSettings, Provider};
 use pool::Pool;
+pub use prepared::PreparedModel;
 pub use search::Environment;
 
 /// Name of this engine.
@@ -62,6 +64,12 @@ fn load(
         tracing::info!(model = name, "{limit}");
     }
     let providers = settings.cpu_providers(name, settings.threads(options.threads)).map_err(failure)?;
+    if options.share_weights && settings.accelerators.is_empty() {
+        match prepared::load(model, bytes, graph.as_deref(), folder, library, options) {
+            Ok(session) => return Ok(session),
+            Err(reason) => tracing::warn!(model = name, reason, "weights are not shared"),
+        }
+    }
     let (threads_of_providers, nursery) = (settings.has_threads_of_providers(), library.nursery());
     let make = {
         let (library, signature, options) = (library.clone(), model.signature.clone(), options.clone());
@@ -90,6 +98,7 @@ fn load(
         has_arena: settings.has_arena(),
         steady: has_steady_time(model.files, bytes, graph.as_deref(), &model.signature),
         trim: None,
+        prepared: None,
     }))
 }
 
@@ -192,6 +201,8 @@ struct OrtSession {
     steady: bool,
     /// Set for the next run, which then releases memory.
     trim: Option<RunOptions>,
+    /// What it was made from. Dropped after the session, which uses its weights.
+    prepared: Option<PreparedModel>,
 }
 
 impl Session for OrtSession {
@@ -217,6 +228,10 @@ impl Session for OrtSession {
 
     fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
         Some(Arc::clone(&self.run) as Arc<dyn Interrupt>)
+    }
+
+    fn prepared(&self) -> Option<PreparedModel> {
+        self.prepared.clone()
     }
 
     fn trim(&mut self) {

@@ -99,9 +99,12 @@ fn every_setting_of_onnx_runtime_keeps_the_answers() {
         OrtSettings { shrink_arena: true, memory_pattern: Some(false), ..OrtSettings::default() },
         OrtSettings { initializers_outside_arena: true, ..OrtSettings::default() },
     ];
-    for ort in settings {
-        let options = LoadOptions { threads: 2, cores: vec![0, 0], ort: ort.clone(), ..named("ort") };
+    let each = settings.iter().flat_map(|ort| [(ort, false), (ort, true)]);
+    for (ort, share_weights) in each {
+        let options =
+            LoadOptions { threads: 2, cores: vec![0, 0], ort: ort.clone(), share_weights, ..named("ort") };
         let mut session = loader.load(&matmul(D::S("batch")).files(), &options).unwrap();
+        assert_eq!(session.prepared().is_some(), share_weights, "{ort:?}");
         for _ in 0..3 {
             session.trim();
             let input = floats("x", &[2, 3], &[1.0, 0.0, 0.0, 1.0, 1.0, 1.0]);

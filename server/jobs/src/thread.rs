@@ -391,8 +391,8 @@ impl Worker {
     fn carry_out(&mut self, effect: Effect) {
         let (id, done) = match effect {
             Effect::Send(id, row) => (id, self.send(id, row)),
-            Effect::GiveUp(id, row) => {
-                return self.open.get_mut(&id).into_iter().for_each(|open| open.give_up(row));
+            Effect::Abandon(id, row) => {
+                return self.open.get_mut(&id).into_iter().for_each(|open| open.abandon(row));
             }
             Effect::Append(id, rows) => (id, self.open.get_mut(&id).map_or(Ok(()), |open| open.append(rows))),
             Effect::Commit(id, rows) => (id, self.commit(id, rows)),

@@ -133,6 +133,7 @@ impl Node {
             }),
             verify: live || config.devices.isolation == Isolation::Process,
             warm_pool: config.partition.warm_pool,
+            model_memory: limits.model_memory.map(|size| size.0),
             engine: config.repository.engine.parse()?,
             queue_limit: u32::try_from(limits.queue.get()).unwrap_or(u32::MAX),
             cache_bytes: config.cache.max_bytes.0,

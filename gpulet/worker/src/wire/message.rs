@@ -244,6 +244,7 @@ mod tests {
             cores: vec![1, 3],
             idle_priority: true,
             plan_cache: 5,
+            share_weights: true,
             free_batch: true,
             max_batch: Some(7),
             reshapes: vec![Reshape {

@@ -46,7 +46,9 @@ use ::ort::ep::{ExecutionProvider, ExecutionProviderDispatch};
 use super::options::{OrtSettings, Provider};
 use super::{failure, one_line};
 use crate::EngineFailure;
+pub(super) use binding::element_type;
 pub(super) use session::{Source, load};
+pub(super) use staging::lay_out;
 pub use stream::{CudaFault, CudaStream, DeviceBytes, HostBytes};
 pub use weights::SharedWeights;
 

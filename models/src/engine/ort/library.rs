@@ -9,6 +9,7 @@ use ::ort::environment::Environment as OrtEnvironment;
 use ::ort::logging::LogLevel;
 
 use super::pool::Nursery;
+use super::prepared::PreparedGraphs;
 use super::search::{self, Environment};
 
 /// A library that was loaded and can make sessions. A process has at most one.
@@ -20,6 +21,7 @@ pub struct OrtLibrary {
     pub version: String,
     environment: OrtEnvironment,
     nursery: Nursery,
+    prepared: Arc<PreparedGraphs>,
 }
 
 impl OrtLibrary {
@@ -29,6 +31,10 @@ impl OrtLibrary {
 
     pub(super) fn nursery(&self) -> &Nursery {
         &self.nursery
+    }
+
+    pub(super) fn prepared(&self) -> &PreparedGraphs {
+        &self.prepared
     }
 }
 
@@ -95,7 +101,8 @@ fn load(path: &Path) -> Result<OrtLibrary, String> {
         .map_err(|error| error.message().to_owned())?;
     environment.set_log_level(LogLevel::Warning);
     let nursery = Nursery::new().map_err(|error| format!("cannot start a thread: {error}"))?;
-    let library = OrtLibrary { version: version(&path), path, environment, nursery };
+    let library =
+        OrtLibrary { version: version(&path), path, environment, nursery, prepared: Arc::default() };
     *loaded = Some(library.clone());
     Ok(library)
 }

@@ -37,7 +37,7 @@ pub struct OrtSettings {
 }
 
 /// Levels of `optimization.graph.level`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum GraphLevel {
     /// Level 0.
     #[default]

@@ -51,7 +51,7 @@ pub enum Effect {
     /// Send a row.
     Send(JobId, u64),
     /// The error of a row is its result: the model failed on it too often.
-    GiveUp(JobId, u64),
+    Abandon(JobId, u64),
     /// Append the results of these rows to the output.
     Append(JobId, Range<u64>),
     /// Make what was appended durable, then record that this many rows are done.
@@ -202,7 +202,7 @@ impl Scheduler {
         if *failures < ATTEMPTS {
             return self.refused(now, id, row);
         }
-        effects.push(Effect::GiveUp(id, row));
+        effects.push(Effect::Abandon(id, row));
         self.done(id, row, effects);
     }
 

@@ -122,7 +122,7 @@ impl OpenJob {
     }
 
     /// The model failed on a row too often: its error is the result.
-    pub fn give_up(&mut self, row: u64) {
+    pub fn abandon(&mut self, row: u64) {
         self.refused.clear();
         let error = self.failures.remove(&row).unwrap_or_default();
         self.results.insert(row, RowResult::Mistake(error));

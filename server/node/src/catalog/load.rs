@@ -118,8 +118,9 @@ impl Catalog {
 
     /// Installs the sessions and registers the model with the router, which may then dispatch its requests.
     pub(super) async fn admit(&self, warmed: Warmed) -> Result<Arc<Loaded>, String> {
-        let Warmed { planned, first, sessions, load_time } = warmed;
-        let First { signature, engine, takes_requests, decoupled, measured, reference, padded } = first;
+        let Warmed { planned, first, sessions, load_time, memory } = warmed;
+        let First { signature, engine, takes_requests, decoupled, measured, reference, padded, prepared } =
+            first;
         let (padding, padded_times) = padded.unzip();
         let Planned { config, labels, policy, rate_limit, version, hash, file_bytes } = planned;
         let held = config.queue.max_size.map_or(self.environment.queue_limit, NonZeroU32::get);
@@ -219,12 +220,14 @@ impl Catalog {
             decoupled,
             lanes: Mutex::new(lanes),
             reference,
+            prepared,
             padding,
             activation: Activation::new(self.environment.activation.clone(), queue_limit),
             measured: measured.times,
             measured_shapes: measured.shapes,
             measured_cores: u32::try_from(measured_cores).unwrap_or(u32::MAX),
             load_time,
+            memory: Mutex::new(memory),
             statistics: Statistics::default(),
             refusals: RefusalReport::default(),
             users: TaskTracker::new(),
@@ -242,6 +245,7 @@ impl Catalog {
         self.environment.router.model_down(loaded.id).await;
         self.remove_sessions(loaded.id, loaded.lanes()).await;
         self.forget_warm(loaded.id).await;
+        loaded.release_memory();
         self.response_cache().forget(loaded.load);
         self.give_back_id(loaded.id);
         tracing::info!(model = %loaded.name, version = loaded.version, "unloaded");

@@ -9,6 +9,7 @@ mod background;
 mod gauges;
 pub mod latencies;
 mod load;
+mod memory;
 mod overrides;
 mod prepare;
 mod refusal_report;
@@ -45,6 +46,7 @@ use crate::rate_limits::Resources;
 use crate::reason::{Reason, Refusal};
 use crate::tenants::Tenants;
 use background::BackgroundLoads;
+use memory::ModelMemory;
 use rollouts::ModelRollouts;
 use warm::WarmSessions;
 
@@ -83,6 +85,8 @@ pub struct Environment {
     pub engine: EngineChoice,
     /// Most sessions in the warm pool.
     pub warm_pool: usize,
+    /// Bytes of all models together; `None`: no limit.
+    pub model_memory: Option<u64>,
     /// Queue limit of models that do not set one.
     pub queue_limit: u32,
     /// Bytes of the response cache; 0: none.
@@ -186,6 +190,8 @@ pub struct Catalog {
     loads: AtomicU64,
     background: BackgroundLoads,
     warm: WarmSessions,
+    /// None without a limit.
+    memory: Option<ModelMemory>,
     response_cache: ResponseCache,
     /// Lanes that take batches, by number.
     layout: ArcSwap<Vec<LaneHandle>>,
@@ -217,6 +223,7 @@ impl Catalog {
         let background = BackgroundLoads::new(&environment.lanes);
         let layout = ArcSwap::from_pointee(environment.lanes.clone());
         let warm = WarmSessions::new(environment.warm_pool);
+        let memory = environment.model_memory.map(ModelMemory::new);
         let (models, changing, loads) = (DashMap::new(), Arc::default(), AtomicU64::new(0));
         let response_cache = ResponseCache::new(environment.cache_bytes);
         Self {
@@ -229,6 +236,7 @@ impl Catalog {
             loads,
             background,
             warm,
+            memory,
             response_cache,
             layout,
             changing,

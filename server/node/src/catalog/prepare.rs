@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use gpulet::LaneHandle;
 use models::engine::Session;
+use models::engine::ort::PreparedModel;
 use models::{
     EffectiveConfig, Known, LaneChoice, LoadOptions, ModelFiles, ModelName, ModelSettings, Padding,
     Reference, Signature, Version, WarmTimes, profile_padded, warm, warm_and_profile,
 };
 
 use super::Catalog;
+use super::memory::MemoryLease;
 use super::validation::{Checks, Planned};
 
 /// What a version's first session says, and its batch times and reference answer.
@@ -21,6 +23,8 @@ pub(super) struct First {
     pub measured: WarmTimes,
     pub reference: Option<Reference>,
     pub padded: Option<Padded>,
+    /// Where gpulets come and go, what later sessions are made from.
+    pub prepared: Option<PreparedModel>,
 }
 
 /// How requests are padded, and batch times by rows and input bytes of a row.
@@ -32,6 +36,8 @@ pub(super) struct Warmed {
     pub first: First,
     pub sessions: Vec<(LaneHandle, Box<dyn Session>)>,
     pub load_time: Duration,
+    /// Its memory in the ledger, if there is one.
+    pub memory: Option<MemoryLease>,
 }
 
 impl Catalog {
@@ -61,7 +67,12 @@ impl Catalog {
     }
 
     /// Loads and runs a session for every lane of the model. The first is measured.
-    pub(super) fn warm(&self, planned: Planned, files: &ModelFiles) -> Result<Warmed, String> {
+    pub(super) fn warm(
+        &self,
+        planned: Planned,
+        files: &ModelFiles,
+        memory: Option<MemoryLease>,
+    ) -> Result<Warmed, String> {
         let config = &planned.config;
         let lanes = self.lanes_for(config)?;
         if config.best_effort && self.environment.idle_lanes.is_empty() {
@@ -71,12 +82,13 @@ impl Catalog {
         let started = Instant::now();
         let mut sessions = Vec::with_capacity(lanes.len());
         let mut first: Option<First> = None;
+        // A single session has no use for weights that stay in memory for others.
+        let share_weights = lanes.len() > 1 || self.environment.live;
         for lane in lanes {
             let known = first
                 .as_ref()
                 .map(|first| Known { engine: first.engine, signature: first.signature.clone() });
-            let options = config.load_options(lane.cores(), lane.partition().idle_priority());
-            let options = LoadOptions { known, ..options };
+            let options = LoadOptions { known, share_weights, ..self.options_on(config, &lane) };
             let loaded = lane.partition().load(files, &options);
             let mut session = loaded.map_err(|error| error.to_string())?;
             if first.is_none() {
@@ -91,6 +103,7 @@ impl Catalog {
                     measured: times,
                     reference,
                     padded,
+                    prepared: session.prepared().filter(|_| self.environment.live),
                 });
             } else {
                 warm(session.as_mut(), config).map_err(|error| error.to_string())?;
@@ -103,10 +116,11 @@ impl Catalog {
             finding.log(&config.name);
         }
         tracing::debug!(model = %config.name, version = %planned.version, took = ?load_time, "loaded and measured");
-        Ok(Warmed { planned, first, sessions, load_time })
+        Ok(Warmed { planned, first, sessions, load_time, memory })
     }
 
-    fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
+    /// The lanes that a model is configured for.
+    pub(super) fn lanes_for(&self, config: &EffectiveConfig) -> Result<Vec<LaneHandle>, String> {
         self.lanes_out_of(&self.layout.load(), config)
     }
 

@@ -73,10 +73,13 @@ impl Catalog {
 
     /// Loads a session with the engine and signature of the version's first session.
     fn load_known(&self, loaded: &Loaded, lane: &LaneHandle) -> Result<Box<dyn Session>, String> {
-        let files = self.files(loaded)?;
-        let known = Known { engine: loaded.engine, signature: loaded.signature.as_ref().clone() };
-        let options = loaded.config().load_options(lane.cores(), lane.partition().idle_priority());
-        let session = lane.partition().load(&files, &LoadOptions { known: Some(known), ..options });
+        let known = Some(Known { engine: loaded.engine, signature: loaded.signature.as_ref().clone() });
+        let options = LoadOptions { known, share_weights: true, ..self.options_on(&loaded.config(), lane) };
+        let prepared = loaded.prepared.as_ref();
+        let session = match prepared.and_then(|model| lane.partition().load_prepared(model, &options)) {
+            Some(session) => session,
+            None => lane.partition().load(&self.files(loaded)?, &options),
+        };
         let session = session.map_err(|error| error.to_string())?;
         self.warm.count_loaded();
         Ok(session)

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use models::{ModelName, ModelSettings, Version};
+use gpulet_core::memory_ledger::Need;
+use models::{ModelFiles, ModelName, ModelSettings, Version};
 use serde::Serialize;
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard};
 
-use super::background::LoadPriority;
+use super::background::{LoadPriority, ThreadError};
 use super::overrides::Override;
-use super::prepare::Warmed;
 use super::rollouts::Plan;
 use super::selection::Selection;
 use super::validation::Planned;
@@ -87,9 +87,11 @@ impl StagedVersion {
     }
 }
 
-/// What a load needs to be finished.
-enum Prepared {
-    New(Box<Warmed>),
+/// What a version is, before its sessions are loaded.
+enum Read {
+    /// It needs sessions: its settings, its files and its memory.
+    New(Box<(Planned, ModelFiles, Need)>),
+    /// The version that serves may go on with these settings.
     Same(Arc<Loaded>, Box<Planned>),
 }
 
@@ -290,32 +292,40 @@ impl Catalog {
         old: Option<Arc<Loaded>>,
         priority: LoadPriority,
     ) -> Result<(StagedVersion, Vec<String>), String> {
-        let (catalog, name, settings) = (Arc::clone(self), name.clone(), settings.clone());
-        let work = move || -> Result<(Prepared, Vec<String>), String> {
-            let (planned, files) = catalog.plan(&name, version, &settings)?;
-            let warm = |planned| -> Result<Prepared, String> {
-                Ok(Prepared::New(Box::new(catalog.warm(planned, &files)?)))
+        let lost = |lost: ThreadError| format!("{lost} while loading");
+        let (catalog, model, settings) = (Arc::clone(self), name.clone(), settings.clone());
+        let work = move || -> Result<(Read, Vec<String>), String> {
+            let (planned, files) = catalog.plan(&model, version, &settings)?;
+            let new = |planned: Planned| -> Result<Read, String> {
+                let need = catalog.memory_need(&planned, &files)?;
+                Ok(Read::New(Box::new((planned, files.clone(), need))))
             };
-            let Some(old) = old else { return Ok((warm(planned)?, Vec::new())) };
+            let Some(old) = old else { return Ok((new(planned)?, Vec::new())) };
             let changes = old.config().changes(&planned.config, old.signature.max_batch);
             let mut told: Vec<String> = changes.iter().map(ToString::to_string).collect();
             if old.hash == planned.hash && changes.iter().all(|change| !change.needs_sessions) {
                 if *old.labels() != planned.labels {
                     told.push("labels: read again".to_owned());
                 }
-                return Ok((Prepared::Same(old, Box::new(planned)), told));
+                return Ok((Read::Same(old, Box::new(planned)), told));
             }
             if old.hash != planned.hash {
                 told.push("files: changed".to_owned());
             }
-            Ok((warm(planned)?, told))
+            Ok((new(planned)?, told))
         };
-        let done = self.background.load(priority, work).await;
-        let (done, changes) = done.map_err(|lost| format!("{lost} while loading"))??;
-        let staged = match done {
-            Prepared::New(warmed) => StagedVersion::New(self.admit(*warmed).await?),
+        let (read, changes) = self.background.load(priority, work).await.map_err(lost)??;
+        let staged = match read {
+            Read::New(read) => {
+                let (planned, files, need) = *read;
+                let memory = self.reserve_memory(name.as_str(), need).await?;
+                let catalog = Arc::clone(self);
+                let work = move || catalog.warm(planned, &files, memory);
+                let warmed = self.background.load(priority, work).await.map_err(lost)??;
+                StagedVersion::New(self.admit(warmed).await?)
+            }
             // Settings may differ without a change to tell, such as a limit of rows that the model has anyway.
-            Prepared::Same(old, planned) => {
+            Read::Same(old, planned) => {
                 let differs = !changes.is_empty() || *old.config() != planned.config;
                 StagedVersion::Same(old, differs.then_some(planned))
             }

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use gpulet::LaneHandle;
+use models::engine::ort::PreparedModel;
 use models::{ContentHash, EffectiveConfig, Padding, Reference, Signature};
 use router_core::ModelId;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::activation::Activation;
+use super::memory::MemoryLease;
 use super::refusal_report::RefusalReport;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
@@ -50,6 +52,8 @@ pub struct Loaded {
     pub(super) lanes: Mutex<Vec<Placed>>,
     /// Reference answer for further sessions. None if no synthetic input runs.
     pub(super) reference: Option<Reference>,
+    /// What further sessions are made from. None if they need the files.
+    pub(super) prepared: Option<PreparedModel>,
     /// How its requests are padded; `None`: they are not.
     pub padding: Option<Padding>,
     /// Shortest times of batches when it was loaded, by rows, on as many cores as its first lane has.
@@ -68,6 +72,8 @@ pub struct Loaded {
     pub refusals: RefusalReport,
     /// Metrics handles.
     pub metrics: ModelMetrics,
+    /// Its memory in the ledger, until it is unloaded.
+    pub(super) memory: Mutex<Option<MemoryLease>>,
     /// Time to read, load and measure it.
     pub load_time: Duration,
     /// Requests that use it.
@@ -93,6 +99,11 @@ impl Loaded {
     /// How it is served.
     pub fn config(&self) -> Arc<EffectiveConfig> {
         Arc::clone(&self.settings.load().config)
+    }
+
+    /// Lets other models take its memory. Its sessions must have been dropped.
+    pub(super) fn release_memory(&self) {
+        drop(self.memory.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// Class labels by output.

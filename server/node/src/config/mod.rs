@@ -295,6 +295,15 @@ impl Config {
                 report("lanes.cores", format!("core {core} is in two lanes: expected each core once"));
             }
         }
+        if self.limits.model_memory.is_some() {
+            let other = [
+                (self.partition.live, "partition.live, whose plans count the memory of models"),
+                (self.devices.gpus == Gpus::Auto, "devices.gpus, which count their own memory"),
+            ];
+            for (_, other) in other.into_iter().filter(|(set, _)| *set) {
+                report("limits.model_memory", format!("set together with {other}: expected one of them"));
+            }
+        }
         if let Some(Err(error)) = self.devices.gpu_backend.as_deref().map(str::parse::<gpulet_cuda::Backend>)
         {
             report("devices.gpu_backend", error.to_string());

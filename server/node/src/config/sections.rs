@@ -325,6 +325,9 @@ pub struct Limits {
     pub queue: NonZeroUsize,
     /// Bytes of all queued tensors.
     pub queue_bytes: Size,
+    /// Bytes of all models together on CPU cores, by their profiles or the sizes of their files (docs/switching.md). Best-effort models
+    /// are unloaded when another model needs their memory. Default: no limit. Example: `"8GiB"`.
+    pub model_memory: Option<Size>,
     /// Inputs, and outputs, of one request.
     pub tensors: NonZeroUsize,
     /// Entries of one `parameters` object.
@@ -354,6 +357,7 @@ impl Default for Limits {
             mailbox: at_least_one(8192),
             queue: at_least_one(1024),
             queue_bytes: Size(1 << 30),
+            model_memory: None,
             tensors: at_least_one(256),
             parameters: at_least_one(64),
             name: Size(1 << 10),

@@ -266,7 +266,7 @@ fn fitting<'a>(tensor: Option<&'a Tensor>, spec: &TensorSpec) -> Result<&'a Tens
     Ok(tensor)
 }
 
-pub(super) fn element_type(datatype: Datatype) -> TensorElementType {
+pub(in super::super) fn element_type(datatype: Datatype) -> TensorElementType {
     match datatype {
         Datatype::Bool => TensorElementType::Bool,
         Datatype::Uint8 => TensorElementType::Uint8,

@@ -53,7 +53,9 @@ impl Staging {
 }
 
 /// Places for tensors of these lengths in one block, and the block's length; `None`: more than can be addressed.
-pub(super) fn lay_out(lengths: impl IntoIterator<Item = usize>) -> Option<(Vec<Range<usize>>, usize)> {
+pub(in super::super) fn lay_out(
+    lengths: impl IntoIterator<Item = usize>,
+) -> Option<(Vec<Range<usize>>, usize)> {
     let mut end = 0_usize;
     let places = lengths.into_iter().map(|length| {
         let begin = end.checked_next_multiple_of(ALIGNMENT)?;

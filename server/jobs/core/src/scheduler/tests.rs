@@ -18,7 +18,7 @@ struct World {
     appended: BTreeMap<JobId, u64>,
     committed: BTreeMap<JobId, u64>,
     ended: BTreeSet<JobId>,
-    given_up: BTreeSet<(JobId, u64)>,
+    abandoned: BTreeSet<(JobId, u64)>,
     failures: BTreeMap<(JobId, u64), u32>,
     windows: BTreeMap<JobId, u32>,
 }
@@ -36,7 +36,7 @@ impl World {
                     let count = self.in_flight.iter().filter(|(of, _)| *of == id).count();
                     assert!(count <= self.windows[&id] as usize, "{count} rows of {id} are in flight");
                 }
-                Effect::GiveUp(id, row) => assert!(self.given_up.insert((id, row))),
+                Effect::Abandon(id, row) => assert!(self.abandoned.insert((id, row))),
                 Effect::Append(id, rows) => {
                     let appended = self.appended.entry(id).or_default();
                     assert_eq!(rows.start, *appended, "results are appended once and in order");
@@ -101,7 +101,7 @@ proptest! {
                 }
             }
         }
-        prop_assert!(world.given_up.iter().all(|row| world.failures[row] == ATTEMPTS));
+        prop_assert!(world.abandoned.iter().all(|row| world.failures[row] == ATTEMPTS));
         if let Some(id) = cancelled {
             world.handle(Event::Cancelled(JobId(id)));
         }

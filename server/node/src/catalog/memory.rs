@@ -1,0 +1,211 @@
+//! Admission of models into the memory of the server, before they are loaded (docs/switching.md).
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use gpulet::{CoresDevice, LaneHandle};
+use gpulet_core::memory_ledger::{Entry, MemoryLedger, Need};
+use models::{DEFAULT_MAX_BATCH, EffectiveConfig, EngineChoice, Format, LoadOptions, ModelFiles};
+
+use super::validation::Planned;
+use super::{Catalog, LoadState};
+
+/// Copies of the weights of a model with several sessions: as its file has them, and as kernels packed them.
+const COPIES_WHEN_SHARED: u64 = 2;
+
+/// The memory of all models.
+#[derive(Clone)]
+pub(super) struct ModelMemory(Arc<Mutex<MemoryLedger>>);
+
+impl ModelMemory {
+    pub fn new(bytes: u64) -> Self {
+        Self(Arc::new(Mutex::new(MemoryLedger::new(bytes))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, MemoryLedger> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Memory of a version, which counts until this is dropped.
+pub(super) struct MemoryLease {
+    memory: ModelMemory,
+    entry: Entry,
+}
+
+impl Drop for MemoryLease {
+    fn drop(&mut self) {
+        self.memory.lock().remove(self.entry);
+    }
+}
+
+impl Catalog {
+    /// Options of a version's session on a lane.
+    pub(super) fn options_on(&self, config: &EffectiveConfig, lane: &LaneHandle) -> LoadOptions {
+        let mut options = config.load_options(lane.cores(), lane.partition().idle_priority());
+        // The ledger counts only the largest working memory of a lane's best-effort models.
+        options.ort.shrink_arena |=
+            self.memory.is_some() && config.best_effort && options.ort.arena.unwrap_or(true);
+        options
+    }
+
+    /// What a version takes, from its profile, or else from the size of its files.
+    pub(super) fn memory_need(&self, planned: &Planned, files: &ModelFiles) -> Result<Need, String> {
+        let config = &planned.config;
+        let lanes: BTreeSet<u32> = self.lanes_for(config)?.iter().map(LaneHandle::id).collect();
+        let profile = self.environment.profiles.iter().find(|profile| {
+            profile.model() == config.name.as_str() && profile.device() == CoresDevice::DEVICE_TYPE
+        });
+        let weights = profile.and_then(|profile| profile.weights_bytes()).unwrap_or(planned.file_bytes);
+        let rows = config.max_batch.unwrap_or(DEFAULT_MAX_BATCH).max(1);
+        let working = profile.and_then(|profile| profile.arena_bytes(rows)).unwrap_or(0);
+        let shares = files.format == Format::Onnx && config.engine != EngineChoice::Named("tract");
+        let sessions = lanes.len() as u64;
+        let copies = if shares { sessions.min(COPIES_WHEN_SHARED) } else { sessions };
+        let persistent = weights.saturating_mul(copies);
+        Ok(Need { persistent, working, lanes, best_effort: config.best_effort })
+    }
+
+    /// Enters a version into the ledger, once best-effort models whose memory it needs are unloaded. None without a ledger.
+    ///
+    /// # Errors
+    /// It does not fit, or a model whose memory it needs is being loaded.
+    pub(super) async fn reserve_memory(&self, name: &str, need: Need) -> Result<Option<MemoryLease>, String> {
+        let Some(memory) = &self.memory else { return Ok(None) };
+        let refuse = |reason: String| format!("`limits.model_memory`: {reason}");
+        loop {
+            let leaving = {
+                let mut ledger = memory.lock();
+                let leaving = ledger.to_unload(&need).map_err(|error| refuse(error.to_string()))?;
+                if leaving.is_empty() {
+                    let entry = ledger.admit(name, need).map_err(|error| refuse(error.to_string()))?;
+                    return Ok(Some(MemoryLease { memory: memory.clone(), entry }));
+                }
+                leaving
+            };
+            for model in leaving {
+                self.evict(&model, name).await.map_err(&refuse)?;
+            }
+        }
+    }
+
+    /// Unloads a best-effort model whose memory another model needs.
+    async fn evict(&self, name: &str, wanted_by: &str) -> Result<(), String> {
+        let Some(model) = self.models.get(name).map(|entry| Arc::clone(entry.value())) else {
+            return Err(format!("the memory of model `{name}` is not released yet: load it again"));
+        };
+        // Waiting could be for a load that waits for this one.
+        let Ok(_control) = model.control.try_lock() else {
+            return Err(format!(
+                "the memory of model `{name}` is needed, which is being loaded or unloaded: load it again"
+            ));
+        };
+        let serving = model.serving.swap(Arc::default());
+        if serving.is_empty() {
+            return Err(format!("the memory of model `{name}` is not released yet: load it again"));
+        }
+        tracing::warn!(
+            model = name,
+            wanted_by,
+            "unloaded: it is of best effort, and another model needs its memory"
+        );
+        self.want(name, false);
+        model.rollouts.supersede();
+        for &version in serving.keys() {
+            model.set(version, LoadState::Unloading);
+        }
+        for (&version, loaded) in serving.iter() {
+            self.retire(loaded).await;
+            let reason =
+                format!("unloaded, because model `{wanted_by}` needs its memory (`limits.model_memory`)");
+            model.set(version, LoadState::Unavailable(reason));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::catalog::LoadPriority;
+    use crate::config::{Assignment, Config, Origin, Sources};
+    use crate::node::Node;
+    use crate::testing::{add_model, ask, serving};
+
+    /// Adds a model with files of a little more than `kib` KiB.
+    fn add(repository: &Path, name: &str, kib: usize) {
+        add_model(repository, name, 1, "alpha_us = 10, beta_us = 10");
+        std::fs::write(repository.join(name).join("1/weights.bin"), vec![0; kib << 10]).unwrap();
+    }
+
+    async fn load(node: &Node, name: &str) -> Result<(), String> {
+        let loaded = node.catalog().load(name, LoadPriority::Background).await;
+        loaded.map(drop).map_err(|refusal| refusal.message)
+    }
+
+    async fn answers(node: &Node, name: &str) -> Result<bool, String> {
+        ask(node, name, [1.0, 2.0], None).await.map_err(|refusal| refusal.message)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn best_effort_models_leave_for_others_and_can_be_loaded_again_when_memory_is_free() {
+        let repository = tempfile::tempdir().unwrap();
+        add(repository.path(), "job", 200);
+        let options = [("limits.model_memory", "400KiB"), ("models.job.class", "best_effort")];
+        let node = serving(repository.path(), &[0], &options).await;
+        add(repository.path(), "small", 90);
+        add(repository.path(), "large", 290);
+        load(&node, "small").await.unwrap();
+        assert_eq!(answers(&node, "job").await, Ok(true), "both fit");
+
+        load(&node, "large").await.unwrap();
+        assert_eq!(answers(&node, "large").await, Ok(true));
+        assert_eq!(answers(&node, "small").await, Ok(true), "ordinary models stay");
+        assert!(answers(&node, "job").await.is_err());
+        let row = node.catalog().index(false).into_iter().find(|row| row.name == "job").unwrap();
+        assert!(row.reason.contains("because model `large` needs its memory"), "{}", row.reason);
+        assert_eq!(node.not_ready(), None, "an unloaded model does not keep the server from being ready");
+
+        let refused = load(&node, "job").await.unwrap_err();
+        assert!(refused.contains("`limits.model_memory`: needs 1 MiB of memory"), "{refused}");
+        assert!(refused.contains("it fits without model `large`"), "{refused}");
+        assert_eq!(answers(&node, "large").await, Ok(true), "a best-effort model takes nothing from others");
+        node.catalog().unload("large").await.unwrap();
+        load(&node, "job").await.unwrap();
+        assert_eq!(answers(&node, "job").await, Ok(true));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_load_that_fails_leaves_nothing_in_the_ledger_and_a_reload_counts_twice() {
+        let repository = tempfile::tempdir().unwrap();
+        add(repository.path(), "a", 150);
+        let node = serving(repository.path(), &[0], &[("limits.model_memory", "400KiB")]).await;
+        add(repository.path(), "broken", 200);
+        std::fs::write(repository.path().join("broken/1/model.toml"), "max_batch = 1\n").unwrap();
+        assert!(load(&node, "broken").await.is_err());
+        // The old version serves until the new one does.
+        add_model(repository.path(), "a", 1, "alpha_us = 20, beta_us = 10");
+        load(&node, "a").await.unwrap();
+        add(repository.path(), "b", 150);
+        load(&node, "b").await.unwrap();
+        add(repository.path(), "c", 150);
+        assert!(load(&node, "c").await.unwrap_err().contains("limits.model_memory"));
+        assert_eq!((answers(&node, "a").await, answers(&node, "b").await), (Ok(true), Ok(true)));
+    }
+
+    #[test]
+    fn a_limit_next_to_another_account_of_memory_is_refused() {
+        let set = |path: &str, raw: &str| Assignment {
+            path: path.to_owned(),
+            raw: raw.to_owned(),
+            origin: Origin::Flag("--set"),
+        };
+        for (other, value) in [("partition.live", "true"), ("devices.gpus", "auto")] {
+            let flags = vec![set("limits.model_memory", "1GiB"), set(other, value)];
+            let problems = Config::load(&Sources { flags, ..Sources::default() }).unwrap_err();
+            let said = problems.to_string();
+            assert!(said.contains(&format!("limits.model_memory: set together with {other}")), "{said}");
+        }
+    }
+}
