@@ -58,13 +58,7 @@ fn measure_all(repository: &str) -> Result<(), Failure> {
 
 fn measure(repository: &Path, model: &str) -> Result<(), Failure> {
     models::give_back_large_blocks();
-    let variable = |name: &str| std::env::var_os(name);
-    let environment = Environment {
-        path: variable("PATH"),
-        virtual_env: variable("VIRTUAL_ENV").map(Into::into),
-        ort_dylib_path: variable("ORT_DYLIB_PATH").map(Into::into),
-        program: None,
-    };
+    let environment = Environment::of_variables(|name| std::env::var_os(name));
     let loader = Loader::new(discover(None, &environment));
     let settings = settings(repository, model)?;
     let started = Instant::now();

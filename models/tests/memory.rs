@@ -2,64 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test, with helpers outside its test function")]
 
+mod dense;
+
 use models::engine::ort::{Environment, discover};
 use models::engine::{Batch, Session};
-use models::{
-    EngineChoice, Format, LoadOptions, Loader, ModelFiles, ModelName, Version, release_unused_memory,
-};
+use models::{EngineChoice, LoadOptions, Loader, release_unused_memory};
 use oip::{Datatype, Shape, Tensor};
-use prost::Message;
-use tract_onnx::pb;
-use tract_onnx::pb::tensor_shape_proto::{Dimension, dimension::Value as Extent};
 
 const WIDTH: u64 = 1024;
-const FLOAT: i32 = pb::tensor_proto::DataType::Float as i32;
-
-/// Two dense layers of 4 MiB each.
-fn dense_layers() -> ModelFiles {
-    let info = |name: &str| {
-        let dims = [Extent::DimParam("batch".into()), Extent::DimValue(WIDTH as i64)];
-        let dim = dims.map(|value| Dimension { value: Some(value), ..Default::default() }).to_vec();
-        let shape = Some(pb::TensorShapeProto { dim });
-        let tensor = pb::type_proto::Tensor { elem_type: FLOAT, shape };
-        let value = Some(pb::type_proto::Value::TensorType(tensor));
-        let r#type = Some(pb::TypeProto { value, ..Default::default() });
-        pb::ValueInfoProto { name: name.into(), r#type, ..Default::default() }
-    };
-    let weights = |name: &str| pb::TensorProto {
-        name: name.into(),
-        dims: vec![WIDTH as i64; 2],
-        data_type: FLOAT,
-        raw_data: (0..WIDTH * WIDTH).flat_map(|index| ((index % 97) as f32 / 97.0).to_le_bytes()).collect(),
-        ..Default::default()
-    };
-    let node = |operator: &str, inputs: &[&str], output: &str| pb::NodeProto {
-        op_type: operator.into(),
-        name: output.into(),
-        input: inputs.iter().map(ToString::to_string).collect(),
-        output: vec![output.into()],
-        ..Default::default()
-    };
-    let graph = pb::GraphProto {
-        name: "dense".into(),
-        input: vec![info("x")],
-        output: vec![info("y")],
-        initializer: vec![weights("v"), weights("w")],
-        node: vec![
-            node("MatMul", &["x", "v"], "hidden"),
-            node("Relu", &["hidden"], "rectified"),
-            node("MatMul", &["rectified", "w"], "y"),
-        ],
-        ..Default::default()
-    };
-    let model = pb::ModelProto {
-        ir_version: 8,
-        opset_import: vec![pb::OperatorSetIdProto { version: 17, ..Default::default() }],
-        graph: Some(graph),
-        ..Default::default()
-    };
-    ModelFiles::from_bytes(ModelName::new("dense").unwrap(), Version(1), Format::Onnx, model.encode_to_vec())
-}
 
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -77,15 +27,9 @@ fn run(session: &mut dyn Session, rows: u64) {
 #[test]
 fn twenty_cycles_of_load_run_and_unload_leave_nothing_behind() {
     const BOUND_KIB: u64 = 16 * 1024;
-    let variable = |name: &str| std::env::var_os(name);
-    let environment = Environment {
-        path: variable("PATH"),
-        virtual_env: variable("VIRTUAL_ENV").map(Into::into),
-        ort_dylib_path: variable("ORT_DYLIB_PATH").map(Into::into),
-        program: None,
-    };
+    let environment = Environment::of_variables(|name| std::env::var_os(name));
     let loader = Loader::new(discover(None, &environment));
-    let files = dense_layers();
+    let files = dense::layers(WIDTH as usize);
     for engine in ["tract", "ort"] {
         if let ("ort", Err(missing)) = (engine, &loader.ort) {
             eprintln!("not tested on engine `ort`: {missing}");

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test, with helpers outside its test functions")]
 
+mod dense;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -18,64 +20,10 @@ use tract_onnx::pb::tensor_shape_proto::{Dimension, dimension::Value as Extent};
 
 const WIDTH: usize = 2048;
 const WEIGHTS_KIB: u64 = (2 * WIDTH * WIDTH * size_of::<f32>() / 1024) as u64;
-const FLOAT: i32 = pb::tensor_proto::DataType::Float as i32;
-
-/// Two dense layers of 16 MiB each, whose weights the runtime packs.
-fn dense_layers() -> ModelFiles {
-    let info = |name: &str| {
-        let dims = [Extent::DimParam("batch".into()), Extent::DimValue(WIDTH as i64)];
-        let dim = dims.map(|value| Dimension { value: Some(value), ..Default::default() }).to_vec();
-        let tensor = pb::type_proto::Tensor { elem_type: FLOAT, shape: Some(pb::TensorShapeProto { dim }) };
-        let value = Some(pb::type_proto::Value::TensorType(tensor));
-        let r#type = Some(pb::TypeProto { value, ..Default::default() });
-        pb::ValueInfoProto { name: name.into(), r#type, ..Default::default() }
-    };
-    let weights = |name: &str, prime: usize| pb::TensorProto {
-        name: name.into(),
-        dims: vec![WIDTH as i64; 2],
-        data_type: FLOAT,
-        raw_data: (0..WIDTH * WIDTH)
-            .flat_map(|index| ((index % prime) as f32 / prime as f32 - 0.5).to_le_bytes())
-            .collect(),
-        ..Default::default()
-    };
-    let node = |operator: &str, inputs: &[&str], output: &str| pb::NodeProto {
-        op_type: operator.into(),
-        name: output.into(),
-        input: inputs.iter().map(ToString::to_string).collect(),
-        output: vec![output.into()],
-        ..Default::default()
-    };
-    let graph = pb::GraphProto {
-        name: "dense".into(),
-        input: vec![info("x")],
-        output: vec![info("y")],
-        initializer: vec![weights("v", 97), weights("w", 89)],
-        node: vec![
-            node("MatMul", &["x", "v"], "hidden"),
-            node("Relu", &["hidden"], "rectified"),
-            node("MatMul", &["rectified", "w"], "y"),
-        ],
-        ..Default::default()
-    };
-    let model = pb::ModelProto {
-        ir_version: 8,
-        opset_import: vec![pb::OperatorSetIdProto { version: 17, ..Default::default() }],
-        graph: Some(graph),
-        ..Default::default()
-    };
-    ModelFiles::from_bytes(ModelName::new("dense").unwrap(), Version(1), Format::Onnx, model.encode_to_vec())
-}
 
 /// A loader with ONNX Runtime; `None` where it is not found.
 fn loader() -> Option<Loader> {
-    let variable = |name: &str| std::env::var_os(name);
-    let environment = Environment {
-        path: variable("PATH"),
-        virtual_env: variable("VIRTUAL_ENV").map(Into::into),
-        ort_dylib_path: variable("ORT_DYLIB_PATH").map(Into::into),
-        program: None,
-    };
+    let environment = Environment::of_variables(|name| std::env::var_os(name));
     match discover(None, &environment) {
         Ok(library) => Some(Loader::new(Ok(library))),
         Err(missing) => {
@@ -127,7 +75,7 @@ fn a_second_session_takes_at_most_a_tenth_of_the_weights_and_the_last_one_gives_
 fn measure() {
     give_back_large_blocks();
     let Some(loader) = loader() else { return };
-    let files = dense_layers();
+    let files = dense::layers(WIDTH);
     let cycle = || {
         let before = resident_kib();
         let mut first = loader.load(&files, &sharing()).unwrap();
@@ -159,7 +107,7 @@ fn measure() {
 #[test]
 fn answers_have_the_same_bits_as_without_sharing() {
     let Some(loader) = loader() else { return };
-    let mut models = vec![dense_layers()];
+    let mut models = vec![dense::layers(WIDTH)];
     let zoo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/zoo");
     match Repository::open(&std::env::var_os("TESSERA_ZOO").map_or(zoo, Into::into)) {
         Ok(zoo) => {
@@ -196,7 +144,7 @@ fn answers_have_the_same_bits_as_without_sharing() {
 #[test]
 fn a_weight_that_is_an_output_outlives_its_session() {
     let Some(loader) = loader() else { return };
-    let mut model = pb::ModelProto::decode(dense_layers().bytes.as_ref()).unwrap();
+    let mut model = pb::ModelProto::decode(dense::layers(WIDTH).bytes.as_ref()).unwrap();
     let graph = model.graph.as_mut().unwrap();
     let mut output = graph.output[0].clone();
     output.name = "v".into();
@@ -223,7 +171,7 @@ fn a_weight_that_is_an_output_outlives_its_session() {
 #[test]
 fn sessions_on_two_threads_answer_at_the_same_time() {
     let Some(loader) = loader() else { return };
-    let files = dense_layers();
+    let files = dense::layers(WIDTH);
     let mut first = loader.load(&files, &sharing()).unwrap();
     let inputs = SampleInputs::of(first.as_mut()).unwrap();
     let expected = answers(first.as_mut(), &inputs);

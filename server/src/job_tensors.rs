@@ -2,6 +2,7 @@
 
 use models::{Dim, TensorSpec};
 use node::reason::{Reason, Refusal};
+use oip::binary::elements;
 use oip::{Datatype, InferResponse, InputTensor, Shape, Tensor, TensorData};
 
 use crate::flat_json;
@@ -78,16 +79,7 @@ pub fn outputs(view: &ModelView, response: InferResponse) -> Vec<Tensor> {
 /// Name of an output with text that is not UTF-8.
 pub fn not_utf8(tensors: &[Tensor]) -> Option<&str> {
     let is_text = |tensor: &&Tensor| {
-        let mut rest = &*tensor.data;
-        while let Some((length, others)) = rest.split_first_chunk::<4>() {
-            let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-            let Some((text, others)) = others.split_at_checked(length) else { return false };
-            if std::str::from_utf8(text).is_err() {
-                return false;
-            }
-            rest = others;
-        }
-        true
+        elements(&tensor.data).all(|text| text.is_ok_and(|text| std::str::from_utf8(text).is_ok()))
     };
     let mut texts = tensors.iter().filter(|tensor| tensor.datatype == Datatype::Bytes);
     texts.find(|tensor| !is_text(tensor)).map(|tensor| tensor.name.as_str())

@@ -21,8 +21,7 @@ from fixtures.synthetic import echo
 from fixtures.wait import until
 from programs import ROOT
 
-# 100 MB until job files in Parquet, whose library takes 3 MB.
-BYTES_MAX = 101_000_000
+BYTES_MAX = 100_000_000
 # Requests on one lane: together longer than podman takes to send a signal.
 REQUESTS, SLOW_US = 4, 500_000
 

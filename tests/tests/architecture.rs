@@ -43,7 +43,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "workload",
         ],
     ),
-    ("colocation", &[]),
+    ("colocation", &["invariant"]),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("models", &["oip", "units"]),
     ("gpulet", &["models", "oip"]),

@@ -1,6 +1,6 @@
 //! What makes sessions: our kernels, and models if there is an engine for them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use gpulet::DeviceError;
@@ -22,13 +22,9 @@ static LIBRARY: OnceLock<String> = OnceLock::new();
 
 /// The engine for ONNX models on GPUs: ONNX Runtime, if it has its CUDA provider.
 pub fn onnx(library: Option<&Path>) -> Engine {
-    let environment = Environment {
-        path: std::env::var_os("PATH"),
-        virtual_env: std::env::var_os("VIRTUAL_ENV").map(PathBuf::from),
-        // The argument takes its place.
-        ort_dylib_path: None,
-        program: None,
-    };
+    // The argument takes the place of `ORT_DYLIB_PATH`.
+    let variable = |name: &str| std::env::var_os(name).filter(|_| name != "ORT_DYLIB_PATH");
+    let environment = Environment::of_variables(variable);
     let library = discover(library, &environment).map_err(|missing| missing.to_string())?;
     let provider = library.path.with_file_name(PROVIDER);
     if !provider.exists() {

@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use invariant::expected;
+
 use crate::interference::Interference;
 use crate::kernel::Kernel;
 
@@ -96,7 +98,8 @@ impl Gpu {
 
     /// Launches a kernel behind the others of the stream.
     pub fn launch(&mut self, stream: usize, kernel: Kernel, last: bool) {
-        let Some(stream) = self.streams.get_mut(stream) else { return };
+        let stream = expected!(self.streams.get_mut(stream), "colocation.unknown_stream");
+        let Some(stream) = stream else { return };
         stream.kernels.push_back(Launched { kernel, last, waiting: kernel.sms, groups: Vec::new() });
         if stream.kernels.len() == 1 {
             self.readied += 1;
@@ -107,7 +110,8 @@ impl Gpu {
 
     /// Removes the kernels of a stream of which no block has started, and returns how many there were.
     pub fn evict(&mut self, stream: usize) -> usize {
-        let Some(stream) = self.streams.get_mut(stream) else { return 0 };
+        let stream = expected!(self.streams.get_mut(stream), "colocation.unknown_stream");
+        let Some(stream) = stream else { return 0 };
         let before = stream.kernels.len();
         stream
             .kernels

@@ -4,6 +4,8 @@ mod job_list;
 mod lanes;
 mod run;
 
+use invariant::expected;
+
 use serde::Serialize;
 
 pub use job_list::{Job, draw, jobs};
@@ -131,7 +133,7 @@ impl Salus {
             Event::IterationEnded(lane) => self.end_iteration(lane, effects),
         }
         self.admit();
-        for lane in 0..self.lanes.len() {
+        for lane in 0..self.lanes.count() {
             if self.running.len() <= lane {
                 self.running.resize(lane + 1, None);
             }
@@ -145,11 +147,12 @@ impl Salus {
     }
 
     fn end_iteration(&mut self, lane: usize, effects: &mut Vec<Effect>) {
-        let Some(job) = self.running.get_mut(lane).and_then(Option::take) else { return };
+        let running = self.running.get_mut(lane).and_then(Option::take);
+        let Some(job) = expected!(running, "colocation.lane_without_job") else { return };
         if let (Some(served), Some(spec)) = (self.served.get_mut(job), self.jobs.get(job)) {
             *served += spec.iteration_seconds();
         }
-        let Some(left) = self.left.get_mut(job) else { return };
+        let Some(left) = expected!(self.left.get_mut(job), "colocation.unknown_job") else { return };
         *left -= 1;
         if *left == 0 {
             self.lanes.release(job);

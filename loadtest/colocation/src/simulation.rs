@@ -4,6 +4,8 @@ mod client;
 mod events;
 mod report;
 
+use invariant::expected;
+
 use crate::arrivals::Arrivals;
 use crate::figures::Figures;
 use crate::gpu::{Finished, Gpu};
@@ -164,7 +166,8 @@ impl<'a> Simulation<'a> {
 
     fn next_arrival(&mut self, index: usize, now: u64) {
         let duration_ns = self.scenario.duration_ns;
-        let Some(client) = self.clients.get_mut(index) else { return };
+        let client = expected!(self.clients.get_mut(index), "colocation.unknown_client");
+        let Some(client) = client else { return };
         let at = client.next_arrival(now);
         if index != ONLINE || at <= duration_ns {
             self.agenda.push(at, Due::Arrival(index));
@@ -174,7 +177,8 @@ impl<'a> Simulation<'a> {
     fn due(&mut self, now: u64, due: Due) {
         match due {
             Due::Arrival(index) => {
-                let Some(client) = self.clients.get_mut(index) else { return };
+                let client = expected!(self.clients.get_mut(index), "colocation.unknown_client");
+                let Some(client) = client else { return };
                 client.arrive(now);
                 if !client.is_back_to_back() {
                     self.next_arrival(index, now);
@@ -182,9 +186,8 @@ impl<'a> Simulation<'a> {
                 self.begin(now, index);
             }
             Due::Kernel(index) => {
-                let Some((kernel, last)) = self.clients.get_mut(index).and_then(Client::issue) else {
-                    return;
-                };
+                let issued = self.clients.get_mut(index).and_then(Client::issue);
+                let Some((kernel, last)) = expected!(issued, "colocation.no_kernel_left") else { return };
                 if !last {
                     self.agenda.push(now + self.scenario.launch_ns, Due::Kernel(index));
                 }
@@ -208,7 +211,8 @@ impl<'a> Simulation<'a> {
 
     fn ended(&mut self, now: u64, kernel: Finished) {
         self.tell(now, Event::Ended { client: kernel.stream });
-        let Some(client) = self.clients.get_mut(kernel.stream) else { return };
+        let client = expected!(self.clients.get_mut(kernel.stream), "colocation.unknown_client");
+        let Some(client) = client else { return };
         client.kernel_ended();
         if kernel.last {
             client.request_ended(now);

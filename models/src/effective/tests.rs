@@ -1,6 +1,7 @@
 use oip::Datatype;
 
 use super::*;
+use crate::{Dim, TensorSpec};
 
 fn name() -> ModelName {
     ModelName::new("m").unwrap()

@@ -13,13 +13,7 @@ use crate::{Dim, Signature, enter_background, release_unused_memory};
 
 /// ONNX Runtime from this process's environment; prints why when it is not found.
 pub(crate) fn loader() -> Loader {
-    let variable = |name: &str| std::env::var_os(name);
-    let environment = Environment {
-        path: variable("PATH"),
-        virtual_env: variable("VIRTUAL_ENV").map(Into::into),
-        ort_dylib_path: variable("ORT_DYLIB_PATH").map(Into::into),
-        program: None,
-    };
+    let environment = Environment::of_variables(|name| std::env::var_os(name));
     let loader = Loader::new(discover(None, &environment));
     if let Err(missing) = &loader.ort {
         eprintln!("not tested on engine `ort`: {missing}");

@@ -89,14 +89,16 @@ impl Protection {
     /// Time goes by.
     pub(crate) fn advance(&mut self, now: Nanos) {
         let (open, closed) = (span(self.share), span(1_000 - self.share));
-        match self.phase {
-            Phase::Open { until } if now >= until && self.running == 0 => {
-                let from = self.ended.unwrap_or_default().max(until);
-                self.phase = Phase::Closed { until: from.after(closed) };
-            }
-            _ => {}
+        if let Phase::Open { until } = self.phase
+            && now >= until
+            && self.running == 0
+        {
+            let from = self.ended.unwrap_or_default().max(until);
+            self.phase = Phase::Closed { until: from.after(closed) };
         }
-        if matches!(self.phase, Phase::Closed { until } if now >= until) {
+        if let Phase::Closed { until } = self.phase
+            && now >= until
+        {
             self.phase = Phase::Open { until: now.after(open) };
         }
         if now.since(self.compared_at) >= COMPARE_TIMEOUT {
@@ -179,11 +181,12 @@ struct Latencies {
 impl Latencies {
     /// Whether more of the requests that met best-effort work took longer than allowed than chance would make.
     fn is_harmed(&self, protect: Protect) -> bool {
+        if self.without.0.len() < COMPARED {
+            return false;
+        }
         let mut without = self.without.0.clone();
-        without.sort_unstable();
-        let place = without.len() * protect.percentile as usize / 1_000;
-        let usual = without.get(place).or(without.last()).filter(|_| without.len() >= COMPARED);
-        let Some(usual) = usual else { return false };
+        let place = without.len() * protect.percentile.min(999) as usize / 1_000;
+        let (_, usual, _) = without.select_nth_unstable(place);
         let allowed = Nanos(usual.0.saturating_mul(u64::from(protect.factor)) / 1_000);
         let longer = self.with.0.iter().filter(|latency| **latency > allowed).count();
         let by_chance =

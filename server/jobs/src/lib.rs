@@ -52,6 +52,9 @@ pub enum JobError {
     /// A row or its result was lost, which is a bug.
     #[error("row {0} was lost, which is a bug in this server")]
     Row(u64),
+    /// The thread that checked an input ended early.
+    #[error("the input was not checked, which is a bug in this server: {0}")]
+    NotChecked(String),
     /// The journal cannot be read or written.
     #[error("the journal of jobs: {0}")]
     Journal(String),

@@ -99,8 +99,7 @@ impl Jobs {
     /// Why it is refused.
     pub async fn submit(&self, input: Incoming, request: Request) -> Result<JobView, JobError> {
         let checked = tokio::task::spawn_blocking(|| input.complete()).await;
-        let input =
-            checked.map_err(|error| JobError::Input(format!("the input cannot be read: {error}")))??;
+        let input = checked.map_err(|error| JobError::NotChecked(error.to_string()))??;
         self.ask(|reply| Message::Submit(Box::new((input, request)), reply)).await?
     }
 

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
 
 /// Environment and terminal.
 #[derive(Clone, Debug, Default)]
@@ -36,10 +35,8 @@ impl Environment {
         Self {
             variables,
             ort: models::engine::ort::Environment {
-                path: variable("PATH"),
-                virtual_env: variable("VIRTUAL_ENV").map(PathBuf::from),
-                ort_dylib_path: variable("ORT_DYLIB_PATH").map(PathBuf::from),
                 program: std::env::current_exe().ok(),
+                ..models::engine::ort::Environment::of_variables(variable)
             },
             stderr_is_terminal: std::io::stderr().is_terminal(),
             stdout_is_coloured: std::io::stdout().is_terminal() && variable("NO_COLOR").is_none(),

@@ -15,6 +15,7 @@ use router_core::{Protect, RouterConfig};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use units::PercentileLimit;
 
 use crate::catalog::{
     ActivationOptions, Catalog, Environment, LoadPriority, ModelGauges, RolloutView, Source,
@@ -70,6 +71,8 @@ pub struct Node {
     /// With `metrics.triton_names`.
     machine: Option<Mutex<MachineMetrics>>,
     partition: Partition,
+    /// How much longer best-effort work may make other requests.
+    pub protect: Option<PercentileLimit>,
     /// The configuration that is in force: that of the start, with what reloads took up.
     pub(crate) in_force: Arc<Mutex<InForce>>,
     /// Loads and unloads of single models take it for reading, a reload of the configuration for writing.
@@ -164,6 +167,7 @@ impl Node {
             lanes,
             devices,
             partition: config.partition.clone(),
+            protect: config.best_effort.protect,
             in_force: Arc::new(Mutex::new(InForce::new(config))),
             reloading: Arc::default(),
             config_source,

@@ -11,7 +11,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{Extensions, HeaderMap, HeaderValue};
 use http_body_util::BodyExt as _;
 use identity::{Caller, Role};
-use jobs::{Format, JobError, JobId, JobView, Jobs, Millis, Request};
+use jobs::{Format, JobError, JobId, JobView, Millis, Request};
 use models::{ModelName, Version};
 use node::reason::{Reason, Refusal};
 use serde::Serialize;
@@ -21,6 +21,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use super::repository::take_nothing;
 use super::response::{self, Refused};
 use crate::front::Front;
+use crate::job_rows::ServerJobs;
 use crate::tenant;
 
 /// Bytes of results that are read from disk together.
@@ -31,8 +32,8 @@ struct List {
     jobs: Vec<JobView>,
 }
 
-fn jobs(front: &Front) -> Result<&Jobs, Refusal> {
-    front.jobs.as_deref().map(|jobs| &**jobs).ok_or_else(|| {
+fn jobs(front: &Front) -> Result<&Arc<ServerJobs>, Refusal> {
+    front.jobs.as_ref().ok_or_else(|| {
         let message = "this server takes no jobs: set `jobs.folder` to a folder for their inputs and results";
         Refusal::new(Reason::Unsupported, message)
     })
@@ -45,7 +46,9 @@ fn refusal(error: JobError) -> Refusal {
         JobError::TooMany(_) => Reason::QueueFull,
         JobError::TooLarge(_) => Reason::BodyTooLarge,
         JobError::Input(_) => Reason::Malformed,
-        JobError::File { .. } | JobError::Journal(_) | JobError::Row(_) => Reason::Internal,
+        JobError::File { .. } | JobError::Journal(_) | JobError::Row(_) | JobError::NotChecked(_) => {
+            Reason::Internal
+        }
         JobError::Stopping => Reason::Draining,
     };
     Refusal::new(reason, error.to_string())
@@ -229,8 +232,7 @@ pub async fn output(
             number.ok_or_else(|| Refusal::new(Reason::Malformed, "expected `offset=BYTES` or no query"))?;
     }
     let format = view.record.request.results;
-    let jobs =
-        front.jobs.as_ref().map(Arc::clone).ok_or_else(|| refusal(JobError::Unknown(view.record.id)))?;
+    let jobs = Arc::clone(jobs(&front)?);
     let (chunks, read) = mpsc::channel::<std::io::Result<Bytes>>(1);
     if format == Format::JsonLines {
         let results = jobs.output(&view.record, from).map_err(refusal)?;

@@ -12,6 +12,7 @@ use node::catalog::Loaded;
 use node::reason::{Reason, Refusal};
 use router_core::Nanos;
 use router_core::batch::BatchOptions;
+use units::PercentileLimit;
 use workload::Workload;
 
 /// Most requests that are simulated; of a busy hour, the last minutes are.
@@ -32,6 +33,8 @@ pub struct Traffic {
     pub lanes: u32,
     /// Whether each has another one at idle priority.
     pub idle_priority: bool,
+    /// How much longer best-effort work may make other requests.
+    pub protect: Option<PercentileLimit>,
     /// Policy of the model with the most requests.
     pub policy: String,
     /// Its options.
@@ -106,8 +109,17 @@ impl Traffic {
             ));
         };
         let lanes = u32::try_from(lanes.max(1)).unwrap_or(u32::MAX);
-        let mut traffic =
-            Self { seconds: 0, requests: 0, lanes, idle_priority, policy, batching, notes, models };
+        let mut traffic = Self {
+            seconds: 0,
+            requests: 0,
+            lanes,
+            idle_priority,
+            protect: node.protect,
+            policy,
+            batching,
+            notes,
+            models,
+        };
         traffic.shorten();
         Ok(traffic)
     }
@@ -151,6 +163,9 @@ impl Traffic {
             format!("name = \"last hour\"\nduration = \"{}s\"\n[lanes]\ncount = {lanes}\n", self.seconds);
         if self.idle_priority {
             text.push_str("idle_priority = true\n");
+        }
+        if let Some(limit) = self.protect {
+            let _ = writeln!(text, "[best_effort]\nprotect = \"{limit}\"");
         }
         for (number, model) in self.models.iter().enumerate() {
             let objective = objectives.get(&model.name).map(|span| span.0).or(model.objective);
@@ -268,6 +283,7 @@ mod tests {
             requests: 0,
             lanes: 2,
             idle_priority: true,
+            protect: "p99 <= 1.05x".parse().ok(),
             policy,
             batching,
             notes: Vec::new(),
@@ -285,6 +301,7 @@ mod tests {
         let workload = traffic.workload(3, &BTreeMap::new()).unwrap();
         assert_eq!((workload.lanes.count, workload.models.len()), (3, 2));
         assert!(workload.lanes.idle_priority && workload.models[1].best_effort);
+        assert!(workload.protect.is_some() && workload.protect == traffic.protect);
         assert!((workload.mean_rate() - 112.0 / 30.0).abs() < 1e-6, "{}", workload.mean_rate());
         let other = BTreeMap::from([("a".to_owned(), TimeSpan(Duration::from_millis(30)))]);
         assert_eq!(traffic.workload(1, &other).unwrap().models[0].slo, 30_000_000);

@@ -112,16 +112,7 @@ fn an_engine_that_reports_a_failed_device_is_trusted() {
 }
 
 fn loader() -> Loader {
-    let variable = |name: &str| std::env::var_os(name);
-    Loader::new(discover(
-        None,
-        &Environment {
-            path: variable("PATH"),
-            virtual_env: variable("VIRTUAL_ENV").map(Into::into),
-            ort_dylib_path: variable("ORT_DYLIB_PATH").map(Into::into),
-            program: None,
-        },
-    ))
+    Loader::new(discover(None, &Environment::of_variables(|name| std::env::var_os(name))))
 }
 
 fn digits() -> ModelFiles {

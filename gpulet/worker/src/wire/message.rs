@@ -10,7 +10,7 @@ use oip::{Datatype, Shape};
 use serde::{Deserialize, Serialize};
 
 /// Incremented with every change of a message.
-pub(crate) const PROTOCOL: u32 = 3;
+pub(crate) const PROTOCOL: u32 = 4;
 /// Reasons are truncated to this many characters.
 const REASON_CHARS_MAX: usize = 4000;
 

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use invariant::expected;
+
 use super::Effect;
 use crate::kernel::Kernel;
 
@@ -51,9 +53,11 @@ impl Queues {
 
     /// Puts the latest launched kernels back to the head of the queue.
     pub(super) fn evicted(&mut self, client: usize, kernels: usize) {
-        let Some(queue) = self.0.get_mut(client) else { return };
+        let queue = expected!(self.0.get_mut(client), "colocation.unknown_client");
+        let Some(queue) = queue else { return };
         for _ in 0..kernels {
-            let Some(kernel) = queue.launched.pop_back() else { return };
+            let latest = expected!(queue.launched.pop_back(), "colocation.evicted_too_many");
+            let Some(kernel) = latest else { return };
             queue.waiting.push_front(kernel);
         }
     }

@@ -71,14 +71,8 @@ impl Lanes {
 
     /// Number of lanes, empty ones included; they are numbered from 0.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.lanes.len()
-    }
-
-    /// Whether there is no lane.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
     }
 
     /// Number of jobs in all lanes.

@@ -20,6 +20,18 @@ pub struct Environment {
     pub program: Option<PathBuf>,
 }
 
+impl Environment {
+    /// The variables of a process, without its own file.
+    pub fn of_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        Self {
+            path: variable("PATH"),
+            virtual_env: variable("VIRTUAL_ENV").map(PathBuf::from),
+            ort_dylib_path: variable("ORT_DYLIB_PATH").map(PathBuf::from),
+            program: None,
+        }
+    }
+}
+
 /// One place that was looked at.
 pub(super) struct Candidate {
     pub place: String,

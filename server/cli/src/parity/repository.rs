@@ -65,6 +65,9 @@ impl Repository {
         options.extend(["--load-mode", "explicit", "--engine"].map(OsString::from));
         options.push((&arguments.engine).into());
         tenants(&mut options, workload);
+        if let Some(limit) = workload.protect {
+            set(&mut options, format!("best_effort.protect={limit}"));
+        }
         let mut served = Vec::new();
         for model in &workload.models {
             let mut maps = arguments.client.maps.iter();

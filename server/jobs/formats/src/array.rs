@@ -6,6 +6,7 @@ use std::io::Read;
 
 use bytes::{Bytes, BytesMut};
 use oip::Datatype;
+use oip::binary::push_element;
 
 use crate::FormatError;
 
@@ -112,20 +113,17 @@ impl Array {
     /// The bytes of a row as the data of a tensor.
     pub fn data(&self, mut row: Vec<u8>) -> Result<Bytes, FormatError> {
         let mut data = BytesMut::new();
-        let mut put = |text: &[u8]| {
-            data.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
-            data.extend_from_slice(text);
-        };
+        let mut put = |text: &[u8]| push_element(&mut data, text).map_err(|error| wrong(error.to_string()));
         match self.element {
             Element::Same(Datatype::Bool) => {
                 row.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
                 return Ok(row.into());
             }
             Element::Same(_) => return Ok(row.into()),
-            Element::Text(size) => row.chunks_exact(size).for_each(|text| {
+            Element::Text(size) => row.chunks_exact(size).try_for_each(|text| {
                 let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                put(text.get(..end).unwrap_or_default());
-            }),
+                put(text.get(..end).unwrap_or_default())
+            })?,
             Element::Characters(count) => {
                 for text in row.chunks_exact(count * 4) {
                     let (characters, _) = text.as_chunks::<4>();
@@ -133,7 +131,7 @@ impl Array {
                     let text: Option<String> = characters.map(char::from_u32).collect();
                     let text =
                         text.ok_or_else(|| wrong("a text has a character that Unicode does not have"))?;
-                    put(text.trim_end_matches('\0').as_bytes());
+                    put(text.trim_end_matches('\0').as_bytes())?;
                 }
             }
         }

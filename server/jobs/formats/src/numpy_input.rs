@@ -5,6 +5,8 @@ use std::io::{BufReader, Read};
 
 use oip::{Shape, Tensor};
 use zip::ZipArchive;
+use zip::read::Config;
+use zip::unstable::read::ZipIterable;
 
 use crate::FormatError;
 use crate::array::Array;
@@ -107,8 +109,10 @@ pub(crate) fn read_npz(
         other => FormatError::Input(format!("expected NumPy arrays by name (`numpy.savez`): {other}")),
     };
     // Rows need all arrays at once, and an archive is read through one place at a time.
-    let open = || ZipArchive::new(BufReader::new(SharedFile { file, at: 0 })).map_err(damaged);
-    let count = open()?.len();
+    let reader = || BufReader::new(SharedFile { file, at: 0 });
+    let open = || ZipArchive::new(reader()).map_err(damaged);
+    // Tells the number of arrays without reading their descriptions, which could be many.
+    let count = ZipIterable::try_new(reader(), Config::default()).map_err(damaged)?.len();
     if count > ARRAYS_MAX {
         return Err(FormatError::Input(format!(
             "the file has {count} arrays: expected at most {ARRAYS_MAX}"

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::BytesMut;
+use oip::binary::push_element;
 use oip::{Datatype, Shape, Tensor};
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::errors::ParquetError;
@@ -13,6 +15,10 @@ use parquet::record::Field;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 
 use crate::FormatError;
+
+const TOO_LONG: &str = "has a text of 4 GiB or more";
+/// Bytes of a file's metadata, at most: they are decoded at once.
+const METADATA_BYTES_MAX: u32 = 32 << 20;
 
 fn wrong(what: impl Into<String>) -> FormatError {
     FormatError::Input(what.into())
@@ -35,6 +41,7 @@ pub(crate) fn read(
     row_max: usize,
     each: &mut dyn FnMut(Vec<Tensor>) -> Result<(), FormatError>,
 ) -> Result<(), FormatError> {
+    check_metadata(file)?;
     let file = file.try_clone()?;
     let reader = caught(|| SerializedFileReader::new(file))?;
     let datatypes = datatypes(reader.metadata().file_metadata().schema_descr())?;
@@ -57,6 +64,24 @@ pub(crate) fn read(
             tensors.push(values.tensor(name));
         }
         each(tensors)?;
+    }
+    Ok(())
+}
+
+/// The length of the metadata stands in front of the last four bytes (Parquet format, "File format").
+fn check_metadata(file: &File) -> Result<(), FormatError> {
+    let mut end = [0; 8];
+    let from = file.metadata()?.len().checked_sub(end.len() as u64);
+    let from = from.ok_or_else(|| wrong("expected a Parquet file: it is too short"))?;
+    file.read_exact_at(&mut end, from)?;
+    let [length @ .., b'P', b'A', b'R', b'1'] = end else {
+        return Err(wrong("expected a Parquet file: it does not end as one"));
+    };
+    let length = u32::from_le_bytes(length);
+    if length > METADATA_BYTES_MAX {
+        return Err(wrong(format!(
+            "the file has {length} bytes of metadata: expected at most {METADATA_BYTES_MAX}, in fewer columns or row groups"
+        )));
     }
     Ok(())
 }
@@ -147,16 +172,13 @@ impl Values {
             (Field::Float16(value), Datatype::Fp16) => data.extend_from_slice(&value.to_le_bytes()),
             (Field::Float(value), Datatype::Fp32) => data.extend_from_slice(&value.to_le_bytes()),
             (Field::Double(value), Datatype::Fp64) => data.extend_from_slice(&value.to_le_bytes()),
-            (Field::Str(text), Datatype::Bytes) => put_text(data, text.as_bytes()),
-            (Field::Bytes(text), Datatype::Bytes) => put_text(data, text.data()),
+            (Field::Str(text), Datatype::Bytes) => {
+                push_element(data, text.as_bytes()).map_err(|_| TOO_LONG)?
+            }
+            (Field::Bytes(text), Datatype::Bytes) => push_element(data, text.data()).map_err(|_| TOO_LONG)?,
             (Field::Null, _) => return Err("has an empty value inside of a list"),
             _ => return Err("has a value that is not of the column's type"),
         }
         if self.shape.len() == depth { Ok(()) } else { Err("has values and lists inside of one list") }
     }
-}
-
-fn put_text(data: &mut BytesMut, text: &[u8]) {
-    data.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
-    data.extend_from_slice(text);
 }

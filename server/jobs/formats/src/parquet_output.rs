@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use half::{bf16, f16};
+use oip::binary::elements;
 use oip::{Datatype, Tensor};
 use parquet::basic::{Compression, ConvertedType, Repetition, Type as Physical};
 use parquet::data_type::{
@@ -203,23 +204,13 @@ fn write_column(
         Datatype::Fp32 => put!(FloatType, 4, f32::from_le_bytes),
         Datatype::Fp64 => put!(DoubleType, 8, f64::from_le_bytes),
         Datatype::Bytes => {
-            let texts = tensors.iter().flat_map(|tensor| texts(tensor)).collect();
+            let texts = tensors.iter().flat_map(|tensor| elements(&tensor.data));
+            let texts: Result<_, _> = texts.map(|text| text.map(ByteArray::from)).collect();
+            let texts = texts.map_err(|_| FormatError::Input("a record is damaged".to_owned()))?;
             put::<ByteArrayType>(&mut writer, texts, &levels, is_list)
         }
     }?;
     writer.close().map_err(failed)
-}
-
-/// The texts of a tensor.
-fn texts(tensor: &Tensor) -> Vec<ByteArray> {
-    let (mut texts, mut rest) = (Vec::new(), tensor.data.clone());
-    while let Some(length) = rest.first_chunk::<4>() {
-        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX).min(rest.len() - 4);
-        let text = rest.split_off(4);
-        rest = text.slice(length..);
-        texts.push(text.slice(..length).into());
-    }
-    texts
 }
 
 fn write_errors(
