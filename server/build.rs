@@ -1,4 +1,5 @@
-//! Generates the gRPC services from `.proto` files. The messages of the inference protocol live in `oip`, those of a fleet here.
+//! Generates the gRPC services from `.proto` files, and says how the program is linked. The messages of the inference protocol live in
+//! `oip`, those of a fleet here.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -8,6 +9,11 @@ use prost::Message as _;
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=../models/oip/proto");
     println!("cargo:rerun-if-changed=fleet/proto");
+    let cfg = |name: &str| std::env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
+    if [cfg("ARCH"), cfg("OS"), cfg("ENV")] == ["x86_64", "linux", "gnu"] {
+        // The linker of this target is LLD, which keeps one copy of functions with equal code.
+        println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
+    }
     let descriptors = protox::compile(["grpc_service.proto"], ["../models/oip/proto"])?;
     tonic_prost_build::configure()
         .build_client(true)

@@ -5,7 +5,10 @@ use models::engine::{Batch, Member};
 use oip::Tensor;
 
 /// Concatenates the members' inputs along dimension 0. A single member's tensors are passed on unchanged.
-pub(crate) fn gather(members: &[Member]) -> Result<Batch, String> {
+///
+/// # Errors
+/// There are no members, or their inputs have different types or rows of different shapes.
+pub fn gather(members: &[Member]) -> Result<Batch, String> {
     let rows = members.iter().map(|member| member.rows).sum();
     let [first, others @ ..] = members else { return Err("a batch without requests".to_owned()) };
     if others.is_empty() {

@@ -16,8 +16,10 @@ pub use device::{
     PartitionSpec, PartitionWatch, Resize, Sharing, TimeSharing,
 };
 pub use emulated::{BatchTimes, EmulatedBatch, EmulatedDevice, Emulation};
+pub use gather::gather;
 pub use lane::{
     BatchError, BatchOutcome, LaneBatch, LaneConfig, LaneError, LaneFailed, LaneHandle, LaneReport, LaneSink,
     spawn_lane,
 };
 pub use models::engine::{Member, Response, RunError};
+pub use scatter::scatter;

@@ -5,7 +5,10 @@ use oip::{Datatype, Tensor};
 
 /// Splits every output along dimension 0 by the members' rows. Slices share the batch's memory. A single
 /// member gets the outputs unchanged.
-pub(crate) fn scatter(outputs: Vec<Tensor>, members: &[Member]) -> Result<Vec<Vec<Tensor>>, String> {
+///
+/// # Errors
+/// An output has not as many rows as the members together.
+pub fn scatter(outputs: Vec<Tensor>, members: &[Member]) -> Result<Vec<Vec<Tensor>>, String> {
     if members.len() == 1 {
         return Ok(vec![outputs]);
     }

@@ -25,6 +25,41 @@ pub fn agree(known: &[Tensor], given: &[Tensor]) -> Result<(), String> {
     Ok(())
 }
 
+/// How far outputs are from others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Difference {
+    /// The output that differs most.
+    pub output: String,
+    /// The largest difference of a number, as a share of the largest number of its output. Infinite if one is not a number, and 1 if
+    /// values that are not numbers differ.
+    pub share: f64,
+}
+
+/// The largest difference between outputs; `None` if all bits are the same.
+///
+/// # Errors
+/// An output is missing, or has another type or shape.
+pub fn largest_difference(known: &[Tensor], given: &[Tensor]) -> Result<Option<Difference>, String> {
+    let mut largest: Option<Difference> = None;
+    for expected in known {
+        let Some(output) = given.iter().find(|output| output.name == expected.name) else {
+            return Err(format!("output `{}` is missing", expected.name));
+        };
+        if expected.datatype != output.datatype || expected.shape != output.shape {
+            let form = |tensor: &Tensor| format!("{} {}", tensor.datatype.as_str(), tensor.shape);
+            return Err(format!("output `{}` is {}: expected {}", output.name, form(output), form(expected)));
+        }
+        if expected.data == output.data {
+            continue;
+        }
+        let share = difference(&expected.data, &output.data, expected.datatype);
+        if largest.as_ref().is_none_or(|largest| share > largest.share) {
+            largest = Some(Difference { output: expected.name.clone(), share });
+        }
+    }
+    Ok(largest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,6 +69,17 @@ mod tests {
         let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let shape = Shape::from_extents(&[values.len() as u64]);
         Tensor { name: name.to_owned(), datatype: Datatype::Fp32, shape, data: data.into() }
+    }
+
+    #[test]
+    fn the_largest_difference_is_a_share_of_the_largest_value() {
+        let known = [output("a", &[1.0, 100.0]), output("b", &[8.0])];
+        assert_eq!(largest_difference(&known, &known), Ok(None));
+        let given = [output("a", &[2.0, 100.0]), output("b", &[7.0])];
+        let expected = Difference { output: "b".to_owned(), share: 0.125 };
+        assert_eq!(largest_difference(&known, &given), Ok(Some(expected)));
+        let shorter = largest_difference(&known, &[output("a", &[1.0]), output("b", &[8.0])]);
+        assert_eq!(shorter.unwrap_err(), "output `a` is FP32 [1]: expected FP32 [2]");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum Format {
     Synthetic,
     /// `model.py`: a model of Triton's Python backend.
     Python,
+    /// No file: the configuration says which other models run.
+    Ensemble,
 }
 
 impl Format {
@@ -37,6 +39,7 @@ impl Format {
             Self::Onnx => "ONNX",
             Self::Synthetic => "synthetic",
             Self::Python => "Python",
+            Self::Ensemble => "ensemble",
         }
     }
 }
@@ -118,6 +121,13 @@ impl ModelFiles {
     pub fn guarded(mut self, guard: FolderGuard) -> Self {
         self.guard = Some(guard);
         self
+    }
+
+    /// Another model with the same folder.
+    #[must_use]
+    pub(crate) fn with_content(&self, name: ModelName, bytes: Bytes) -> Self {
+        let hash = ContentHash::of(&bytes);
+        Self { name, bytes, hash, config: None, ..self.clone() }
     }
 
     /// The same version without its content.

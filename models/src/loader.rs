@@ -8,7 +8,7 @@ use crate::engine::{
 };
 use crate::onnx::{Graph, check_external_data, free_batch, may_have_external_data};
 use crate::reshape::{self, Reshaped};
-use crate::{EngineFailure, Format, LoadError, ModelFiles, Signature, batching};
+use crate::{EngineFailure, Ensemble, Format, LoadError, ModelFiles, Signature, batching};
 
 /// Makes sessions with the engines that this process has.
 #[derive(Debug)]
@@ -137,6 +137,9 @@ fn candidates(format: Format, options: &LoadOptions) -> impl Iterator<Item = &'s
 /// What a model takes and gives, without loading it. `max_batch` is the largest batch that the graph's shapes
 /// allow under the default options; [`Loader::load`] may find that a batch changes answers and lower it to 0.
 pub fn inspect(files: &ModelFiles, options: &LoadOptions) -> Result<Signature, LoadError> {
+    if files.format == Format::Ensemble {
+        return Ok(Ensemble::of(files)?.signature());
+    }
     Ok(reshape::for_clients(&prepare(files, options)?.signature, &options.reshapes))
 }
 
@@ -152,6 +155,10 @@ fn prepare<'a>(files: &'a ModelFiles, options: &LoadOptions) -> Result<Prepared<
             Ok(Prepared { files, content: Content::Synthetic(description), signature })
         }
         Format::Onnx => prepare_onnx(files, options),
+        Format::Ensemble => {
+            let reason = "an ensemble has no session: it runs other models".to_owned();
+            Err(LoadError::Files { model: files.name.to_string(), reason })
+        }
         Format::Python => {
             let (config, signature) = python::inspect(files, options)?;
             Ok(Prepared { files, content: Content::Python(config), signature })
@@ -169,16 +176,16 @@ fn prepare_onnx<'a>(files: &'a ModelFiles, options: &LoadOptions) -> Result<Prep
     let mut graph = Graph::decode(files)?;
     let external = check_external_data(files, &graph.proto)?;
     let mut bytes = files.bytes.clone();
-    let mut outputs = graph.outputs()?;
+    let mut freed = None;
     if options.free_batch {
-        outputs = free_batch(&mut graph)?;
+        freed = Some(free_batch(&mut graph)?);
         bytes = graph.encode();
     }
     if let Some(known) = &options.known {
         let content = Content::Onnx { graph: Some(Box::new(graph)), bytes, external };
         return Ok(Prepared { files, content, signature: known.signature.clone() });
     }
-    let inputs = graph.inputs()?;
+    let (inputs, outputs) = (graph.inputs()?, freed.map_or_else(|| graph.outputs(), Ok)?);
     let max_batch = batching::max_batch(&graph.model, &inputs, &outputs, options)?;
     let signature = Signature {
         inputs: inputs.iter().map(crate::onnx::GraphTensor::spec).collect(),

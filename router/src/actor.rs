@@ -11,7 +11,7 @@ use invariant::expected;
 
 use router_core::{
     Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, Gatherings, LaneClass,
-    LaneId, LaneSpec, LaneState, ModelId, Nanos, Outcome, Reason, RequestId, Router, RouterConfig,
+    LaneId, LaneSpec, LaneState, ModelId, Nanos, Outcome, Position, Reason, RequestId, Router, RouterConfig,
     SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
@@ -168,16 +168,14 @@ impl Actor {
         self.idle = false;
     }
 
-    fn submit(&mut self, submission: Submission) {
+    /// Keeps the payload of a request. Returns what the core is told of it.
+    fn keep(&mut self, submission: Submission) -> Arrival {
         let Submission { id, job, reply, arrived } = submission;
-        if reply.is_closed() {
-            if let Some(gather) = job.gather {
-                self.gatherings.absent(job.model, gather, job.member.rows);
-                self.feed_gathered();
-            }
-            self.ids.give_back(id);
-            return;
-        }
+        let position = |stage: crate::job::Stage| Position {
+            pipeline: stage.pipeline,
+            stage: stage.stage,
+            begun: self.clock.at(stage.begun),
+        };
         let arrival = Arrival {
             request: id,
             model: job.model,
@@ -188,18 +186,34 @@ impl Actor {
             bytes: job.bytes,
             deadline: job.deadline.map(|deadline| self.clock.at(deadline)),
             timeout_action: job.timeout_action,
+            pipeline: job.stage.map(position),
         };
-        let member = Some(job.member);
-        let tenant = job.tenant;
+        let (member, tenant) = (Some(job.member), job.tenant);
         self.payloads.insert(Payload { id, tenant, member, reply, admitted: arrived, dispatched: arrived });
-        match job.sequence {
+        arrival
+    }
+
+    fn submit(&mut self, submission: Submission) {
+        let (gather, sequence) = (submission.job.gather, submission.job.sequence.clone());
+        let is_first = submission.job.stage.is_none_or(|stage| stage.is_first);
+        if submission.reply.is_closed() {
+            if let Some(gather) = gather {
+                self.gatherings.absent(submission.job.model, gather, submission.job.member.rows);
+                self.feed_gathered();
+            }
+            self.ids.give_back(submission.id);
+            return;
+        }
+        let arrival = self.keep(submission);
+        match sequence {
             Some(step) if self.sequences.arrive(self.clock.now(), &step, arrival) => self.follow_up(),
-            _ => match job.gather {
+            _ => match gather {
                 Some(gather) => {
                     self.gatherings.arrive(self.clock.now(), gather, arrival);
                     self.feed_gathered();
                 }
-                None => self.process(Event::Arrive(arrival), None),
+                None if is_first => self.process(Event::Arrive(arrival), None),
+                None => self.process(Event::StageDone(&[arrival]), None),
             },
         }
     }
@@ -476,6 +490,14 @@ impl Actor {
             }
             Control::TenantsChanged(table, done) => {
                 self.process(Event::TenantsChanged(&table), None);
+                let _ = done.send(());
+            }
+            Control::PipelineUp(spec, done) => {
+                self.process(Event::PipelineUp(&spec), None);
+                let _ = done.send(());
+            }
+            Control::PipelineDown(pipeline, done) => {
+                self.process(Event::PipelineDown(pipeline), None);
                 let _ = done.send(());
             }
             Control::ModelDown(model, done) => {

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
 use router_core::{
-    Explanation, GatherCounts, LaneId, ModelBacklog, ModelId, ModelSpec, Reason, RequestId, Snapshot,
-    TenantTable,
+    Explanation, GatherCounts, LaneId, ModelBacklog, ModelId, ModelSpec, PipelineId, PipelineSpec, Reason,
+    RequestId, Snapshot, TenantTable,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
@@ -29,6 +29,8 @@ pub(crate) enum Control {
     ModelChanged(Box<ModelSpec>, oneshot::Sender<()>),
     TenantsChanged(Box<TenantTable>, oneshot::Sender<()>),
     ModelDown(ModelId, oneshot::Sender<()>),
+    PipelineUp(Box<PipelineSpec>, oneshot::Sender<()>),
+    PipelineDown(PipelineId, oneshot::Sender<()>),
     SequencesUp(ModelId, Box<SequenceModel>, oneshot::Sender<()>),
     EndSequences(ModelId, oneshot::Sender<()>),
     LaneUp { lane: LaneHandle, done: oneshot::Sender<()> },
@@ -84,6 +86,18 @@ impl RouterHandle {
         let ended = answer.await;
         guard.id = None;
         ended.unwrap_or_else(|_| Err(Rejection::refused(Reason::Draining)))
+    }
+
+    /// Makes a pipeline known, or changes it. Returns when it is in force.
+    pub async fn pipeline_up(&self, spec: PipelineSpec) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::PipelineUp(Box::new(spec), done), wait).await;
+    }
+
+    /// Forgets a pipeline. Unfinished requests of its stages go on.
+    pub async fn pipeline_down(&self, pipeline: PipelineId) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::PipelineDown(pipeline, done), wait).await;
     }
 
     /// The channel for reports of lanes.

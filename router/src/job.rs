@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use gpulet::{BatchError, Member, Response};
 use router_core::{
-    BatchId, Class, Gather, ModelId, Nanos, Outcome, Reason, RequestId, ShapeKey, Tenant, TimeoutAction,
+    BatchId, Class, Gather, ModelId, Nanos, Outcome, PipelineId, Reason, RequestId, ShapeKey, Tenant,
+    TimeoutAction,
 };
 
 use crate::sequences::SequenceStep;
@@ -32,6 +33,21 @@ pub struct Job {
     pub sequence: Option<SequenceStep>,
     /// The batch that its sender put it into, if any. A request of a sequence does not wait for others.
     pub gather: Option<Gather>,
+    /// Where in its pipeline it is. `deadline` is then that of the whole pipeline.
+    pub stage: Option<Stage>,
+}
+
+/// Where in its pipeline a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// The pipeline.
+    pub pipeline: PipelineId,
+    /// Number of the stage.
+    pub stage: u32,
+    /// When the request of the pipeline arrived.
+    pub begun: Instant,
+    /// Whether it is the first one of its request, which counts against the quota of its tenant.
+    pub is_first: bool,
 }
 
 /// How long each stage of a request took.

@@ -380,6 +380,7 @@ mod tests {
             bytes: 1,
             deadline: None,
             timeout_action: Default::default(),
+            pipeline: None,
         };
         let step = SequenceStep { id: CorrelationId::Number(1), start, end: false };
         assert!(all.arrive(Nanos::ZERO, &step, arrival));

@@ -2,6 +2,7 @@
 //! says nothing, with the defaults that Triton shows.
 
 use models::{Dim, TensorSpec, VersionPolicy};
+use node::catalog::ENSEMBLE;
 use oip::Datatype;
 use oip::proto::model_config::SchedulingChoice;
 use oip::proto::model_instance_group::Kind;
@@ -29,7 +30,9 @@ pub fn model_config(view: &ModelView) -> ModelConfig {
     let written = view.written.as_deref();
     let mut config = written.cloned().unwrap_or_default();
     config.name.clone_from(&view.name);
-    fill_engine(&mut config, view);
+    if view.engine != ENSEMBLE {
+        fill_engine(&mut config, view);
+    }
     config.version_policy = Some(version_policy(&view.version_policy));
     let batch_is_written = config.max_batch_size > 0;
     config.max_batch_size = i32::try_from(view.signature.max_batch).unwrap_or(i32::MAX);
@@ -38,10 +41,12 @@ pub fn model_config(view: &ModelView) -> ModelConfig {
         config.model_transaction_policy.get_or_insert_default().decoupled = true;
     }
     fill_scheduling(&mut config, batch_is_written);
-    let optimization = config.optimization.get_or_insert_with(ModelOptimizationPolicy::default);
-    optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
-    optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
-    if config.scheduling_choice.as_ref().is_none_or(|choice| !is_ensemble(choice)) {
+    if config.scheduling_choice.as_ref().is_some_and(is_ensemble) {
+        config.model_transaction_policy.get_or_insert_default();
+    } else {
+        let optimization = config.optimization.get_or_insert_with(ModelOptimizationPolicy::default);
+        optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
+        optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
         fill_instances(&mut config, view);
     }
     add_parameters(&mut config, view);

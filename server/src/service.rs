@@ -1,6 +1,8 @@
 //! The service function behind HTTP and gRPC, and views of models for both.
 
 mod cached;
+mod dispatch;
+mod ensemble;
 mod infer;
 mod mirror;
 mod model_calls;
@@ -154,7 +156,7 @@ impl Service {
             Ok(held)
         });
         let held = held.map_err(|refusal| self.logged(&context, &request.model_name, refusal))?;
-        infer::run(&self.node, held, request, &context, None).await
+        dispatch::run(&self.node, held, request, &context, None).await
     }
 
     /// Puts a request that was refused before it reached a model into the log of requests.

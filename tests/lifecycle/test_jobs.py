@@ -15,6 +15,7 @@ from onnx import numpy_helper
 from fixtures import models
 from fixtures.client import get
 from fixtures.keys import new_key
+from fixtures.partition import at_idle_priority
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
 from fixtures.wait import until
@@ -149,15 +150,6 @@ def test_a_job_survives_kill_9_with_every_row_once(tmp_path: Path) -> None:
     undisturbed, disturbed = killed(tmp_path / "a", 0), killed(tmp_path / "b", 3)
     assert len(undisturbed.splitlines()) == len(random)
     assert disturbed == undisturbed
-
-
-SCHED_IDLE = 5
-
-
-def at_idle_priority(pid: int) -> bool:
-    """Whether a thread of a process has idle priority."""
-    stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    return any(int(stat.rpartition(")")[2].split()[38]) == SCHED_IDLE for stat in stats)
 
 
 def test_a_job_survives_the_kill_of_its_workers(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from fixtures.client import Client, get
-from fixtures.partition import gpulet, needs_two_cores, placed, slot, until_view, view
+from fixtures.partition import at_idle_priority, gpulet, needs_two_cores, placed, slot, until_view, view
 from fixtures.synthetic import echo
 from fixtures.tessera import Tessera
 from fixtures.traffic import Clients
@@ -121,6 +121,44 @@ def test_gpulets_follow_a_changing_mix_without_losing_a_request(tmp_path: Path) 
         rows = get(f"{server.base_url}/v2/lanes")
         assert {row["state"] for row in rows} == {"up"} and all(row["units"] > 0 for row in rows), rows
         assert {row["lane"] for row in rows} == {int(number) for number in up(server)}
+
+
+@needs_two_cores
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_a_model_of_best_effort_keeps_its_lanes_while_gpulets_move(tmp_path: Path, isolation: str) -> None:
+    echo(5_000, 1_000, max_batch=8).place(tmp_path, "job")
+    config = f'{CONFIG}\n[models.job]\nclass = "best_effort"\n[devices]\nisolation = "{isolation}"\n'
+    with Tessera(repository(tmp_path), config) as server:
+        server.wait_ready()
+
+        def idle_lanes() -> list[dict]:
+            return [row for row in get(f"{server.base_url}/v2/lanes") if row.get("idle_priority")]
+
+        before = idle_lanes()
+        assert [(row["first_unit"], row["units"]) for row in before] == [(0, 1), (1, 1)], before
+        with Clients(server, {"job": 3}) as jobs:
+            follow(server, [{"quick": 6, "rare": 1}, {"slow": 6, "rare": 1}, {"quick": 4, "slow": 3}])
+            # One client alone has a lane of its own.
+            answered = jobs.statuses["job"][200]
+            until(lambda: jobs.statuses["job"][200] > answered, "the job goes on", 30)
+        jobs.assert_all_answered()
+        assert placed(server) == set(TIMES), "plans do without the model of best effort"
+        after = idle_lanes()
+        assert [row["lane"] for row in after] == [row["lane"] for row in before], (before, after)
+        busy = busy_seconds(server)
+        assert all(busy[row["lane"]] > 0 for row in after), busy
+        if isolation == "process":
+            for pid in filter(at_idle_priority, server.children()):
+                os.kill(pid, signal.SIGKILL)
+            lives = {row["lane"]: row["incarnation"] for row in after}
+            until(
+                lambda: all(row["incarnation"] > lives[row["lane"]] and row["state"]["state"] == "up" for row in idle_lanes()),
+                lambda: f"they are restarted: {idle_lanes()}",
+                60,
+            )
+            with Clients(server, {"job": 2, "quick": 2}) as jobs:
+                until(lambda: min(counts[200] for counts in jobs.statuses.values()) > 20, "both are answered", 30)
+            jobs.assert_all_answered()
 
 
 @needs_two_cores

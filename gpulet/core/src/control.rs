@@ -41,7 +41,7 @@ use self::operator_plan::OperatorPlan;
 pub use self::operator_plan::{AcceptedPlan, InForce};
 pub use self::plan_request::{NoPlan, PlanRequest, PlanResponse, Proposed};
 pub use self::planning::{InitialGpulet, Model, PlanRejected, Planned, PlanningInputs, Targets};
-use crate::id::ProposalId;
+use crate::id::{DeviceId, ProposalId};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::rollout::{self, OptionsError, Outcome, Rollout, RolloutOptions};
@@ -98,6 +98,8 @@ pub struct Controller {
     operator_plan: OperatorPlan,
     change_time: ChangeTime,
     lost: LostDevices,
+    /// Bytes that models outside the plans have, by device.
+    reserved: BTreeMap<DeviceId, u64>,
     feedback: Feedback,
     /// A device was lost while the current proposal was carried out, so that the next plan must not wait.
     lost_since: bool,
@@ -127,6 +129,7 @@ impl Controller {
             operator_plan: OperatorPlan::default(),
             change_time: ChangeTime::default(),
             lost: LostDevices::default(),
+            reserved: BTreeMap::new(),
             feedback: Feedback::default(),
             lost_since: false,
         })
@@ -156,12 +159,16 @@ impl Controller {
         self.lost.iter()
     }
 
-    /// The inputs without lost devices.
+    /// The inputs without lost devices and without memory that models outside the plans have.
     fn inputs_in_use(&self) -> Arc<PlanningInputs> {
-        if self.lost.iter().next().is_none() {
+        if self.lost.iter().next().is_none() && self.reserved.is_empty() {
             return Arc::clone(&self.inputs);
         }
         let mut inputs = PlanningInputs::clone(&self.inputs);
+        for device in &mut inputs.devices {
+            let reserved = self.reserved.get(&device.name).copied().unwrap_or_default();
+            device.memory_bytes = device.memory_bytes.saturating_sub(reserved);
+        }
         inputs.devices.retain(|device| !self.lost.contain(&device.name));
         inputs.start.retain(|start| !self.lost.contain(&start.device));
         Arc::new(inputs)
@@ -207,7 +214,9 @@ impl Controller {
             let (device, reason) = (&lost.device, &lost.reason);
             return Err(PlanRejected::Unknown(format!("device `{device}` is lost: {reason}")));
         }
-        self.inputs.operator_plan(models, &self.targets(), plan).map(|proposed| AcceptedPlan { proposed })
+        self.inputs_in_use()
+            .operator_plan(models, &self.targets(), plan)
+            .map(|proposed| AcceptedPlan { proposed })
     }
 
     /// Handles the response to a plan request.

@@ -70,6 +70,12 @@ impl MemoryLedger {
         taken(self.held.values().map(|(_, need)| need))
     }
 
+    /// What a model takes, with the most persistent memory of its versions.
+    pub fn need_of(&self, model: &str) -> Option<Need> {
+        let of = self.held.values().filter(|(name, _)| name == model).map(|(_, need)| need);
+        of.max_by_key(|need| need.persistent).cloned()
+    }
+
     /// Best-effort models to unload before a version fits, in the order of their names. None if it fits as it is.
     ///
     /// # Errors

@@ -62,9 +62,10 @@ impl Makers {
             (Format::Synthetic, _) => Ok(&self.kernels),
             (Format::Onnx, Ok(onnx)) => Ok(onnx.as_ref()),
             (Format::Onnx, Err(missing)) => Err(DeviceError(format!("model `{}`: {missing}", files.name))),
-            (Format::Python, _) => Err(DeviceError(format!(
-                "model `{}`: Python models do not run on a GPU's stream",
-                files.name
+            (Format::Python | Format::Ensemble, _) => Err(DeviceError(format!(
+                "model `{}`: {} models do not run on a GPU's stream",
+                files.name,
+                files.format.as_str()
             ))),
         }
     }

@@ -98,10 +98,10 @@ pub(crate) fn lane_time_a_second(workload: &Workload) -> Result<f64, SimError> {
     let noise = ExecutionNoise::new(workload)?;
     let mut lane_time = 0.0;
     for (id, model) in (0..).zip(&workload.models) {
-        let profile = model.profiled()?;
-        let cost =
-            |(rows, share)| share * cost(model, profile, noise.factor(id), workload.lanes.noise.cv, rows);
-        let a_request: f64 = model.rows.iter().map(cost).sum();
+        let mut a_request = 0.0;
+        for (rows, share) in model.rows.iter() {
+            a_request += share * request_cost(workload, &noise, (id, model), rows)?;
+        }
         lane_time += model.mean_rate() * a_request / SECOND as f64;
     }
     Ok(lane_time / up_share(workload))
@@ -114,6 +114,26 @@ fn up_share(workload: &Workload) -> f64 {
         .noise
         .stalls
         .map_or(1.0, |stalls| stalls.every as f64 / (stalls.every as f64 + stalls.time as f64).max(1.0))
+}
+
+/// The least lane time, in nanoseconds, that a good answer takes. For a pipeline, its stages in the mean, as if each had the whole
+/// objective.
+fn request_cost(
+    workload: &Workload,
+    noise: &ExecutionNoise,
+    (id, model): (u32, &Model),
+    rows: u32,
+) -> Result<f64, SimError> {
+    let cv = workload.lanes.noise.cv;
+    let Some(pipeline) = &model.pipeline else {
+        return Ok(cost(model, model.profiled()?, noise.factor(id), cv, rows));
+    };
+    let mut sum = 0.0;
+    for (stage, rows) in pipeline.stages.iter().zip(pipeline.mean_rows()) {
+        let Some(of_stage) = workload.models.get(stage.model as usize) else { continue };
+        sum += rows * cost(model, of_stage.profiled()?, noise.factor(stage.model), cv, 1);
+    }
+    Ok(sum)
 }
 
 /// The least lane time, in nanoseconds, that a good answer to a request of `rows` rows takes.
@@ -147,15 +167,15 @@ struct Table {
 impl Table {
     fn new(workload: &Workload) -> Result<Self, SimError> {
         let noise = ExecutionNoise::new(workload)?;
-        let cv = workload.lanes.noise.cv;
         let mut by_model: Vec<Vec<(u32, Kind)>> = Vec::with_capacity(workload.models.len());
         for (id, model) in (0..).zip(&workload.models) {
-            let profile = model.profiled()?;
-            let kind = |rows| Kind {
-                cost: if model.deadline { cost(model, profile, noise.factor(id), cv, rows) } else { 0.0 },
-                slo: if model.deadline { model.slo } else { 0 },
+            let kind = |rows| -> Result<Kind, SimError> {
+                let cost = request_cost(workload, &noise, (id, model), rows)?;
+                let (cost, slo) = if model.deadline { (cost, model.slo) } else { (0.0, 0) };
+                Ok(Kind { cost, slo })
             };
-            by_model.push(model.rows.iter().map(|(rows, _)| (rows, kind(rows))).collect());
+            let kinds = model.rows.iter().map(|(rows, _)| Ok((rows, kind(rows)?)));
+            by_model.push(kinds.collect::<Result<_, SimError>>()?);
         }
         let mut kinds: Vec<Kind> = by_model.iter().flatten().map(|(_, kind)| *kind).collect();
         let order = |a: &Kind, b: &Kind| a.cost.total_cmp(&b.cost).then(a.slo.cmp(&b.slo));

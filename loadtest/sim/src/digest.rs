@@ -21,6 +21,9 @@ impl Digest {
                 (1, u64::from(arrival.request.slot()) << 32 | u64::from(arrival.model.0))
             }
             Event::ArriveTogether(arrivals) => (22, arrivals.len() as u64),
+            Event::StageDone(arrivals) => (23, arrivals.len() as u64),
+            Event::PipelineUp(spec) => (24, u64::from(spec.pipeline.0)),
+            Event::PipelineDown(pipeline) => (25, u64::from(pipeline.0)),
             Event::BatchDone(report) => (2, report.batch.0),
             Event::BatchReturned { batch, .. } => (3, batch.0),
             Event::LaneUp(spec) => (4, u64::from(spec.lane.0)),

@@ -11,11 +11,11 @@ pub(crate) struct Request {
     pub model: u32,
     pub tenant: u16,
     pub rows: u32,
-    /// Its part in a roll-out.
+    /// Its part in a roll-out or in a pipeline.
     pub part: Part,
 }
 
-/// A request's part in a roll-out.
+/// A request's part in a roll-out or in a pipeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Its model is not being rolled out.
@@ -30,6 +30,13 @@ pub(crate) enum Part {
     Canary,
     /// It runs on the canary only to compare outputs.
     Mirror,
+    /// It is a part of a stage of a pipeline's request, which is counted.
+    Stage {
+        /// Slot of the pipeline's request.
+        flow: u32,
+        /// Number of the stage.
+        stage: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@
 //! therefore run a request that arrives at that moment.
 
 mod control;
+mod pipelines;
 
 use std::collections::VecDeque;
 
@@ -26,6 +27,7 @@ use crate::rollouts::Rollouts;
 use crate::setup::{Setup, scaled};
 use crate::units::{SECOND, seconds};
 use crate::watch::{Trace, Watch};
+use pipelines::{PartEnd, Pipelines};
 
 /// Events between two calls of the progress function.
 const PROGRESS_EVERY: u64 = 1 << 16;
@@ -61,6 +63,7 @@ pub struct Simulation {
     /// The control loop. `None` if the workload has no devices.
     pub(crate) partition: Option<Box<Partitioned>>,
     pub(crate) rollouts: Rollouts,
+    pipelines: Pipelines,
     router: Router,
     /// Whether the router counts the lane time of tenants.
     tenants_are_counted: bool,
@@ -120,7 +123,8 @@ impl Simulation {
         let mut specs: Vec<ModelSpec> = match known {
             Some((_, models)) => setup.specs_on_gpulets(models),
             None => {
-                let own = workload.models.iter().map(|model| (model, 1.0));
+                let own = workload.models.iter().filter(|model| model.pipeline.is_none());
+                let own = own.map(|model| (model, 1.0));
                 let canaries = rollouts.canaries().iter().filter_map(|&number| {
                     Some((workload.models.get(number as usize)?, rollouts.time_factor(number)))
                 });
@@ -144,6 +148,7 @@ impl Simulation {
                 spec.lanes = ModelLanes::Only(own.map(LaneId).collect());
             }
         }
+        let pipelines = Pipelines::new(workload, &specs)?;
         let largest = specs.iter().map(|spec| spec.max_batch).max().unwrap_or(0);
         let router = Router::new(setup.router(workload, lanes)?)?;
         let tenants_are_counted = router.tenant_uses().next().is_some();
@@ -179,6 +184,7 @@ impl Simulation {
             ),
             partition,
             rollouts,
+            pipelines,
             changes: 0,
             preemptions: VecDeque::new(),
             spins: 0,
@@ -203,6 +209,9 @@ impl Simulation {
         }
         for spec in specs {
             self.feed(Event::ModelUp(spec))?;
+        }
+        for spec in self.pipelines.specs.clone().values() {
+            self.feed(Event::PipelineUp(spec))?;
         }
         if moves.is_empty() {
             return Ok(());
@@ -327,8 +336,14 @@ impl Simulation {
             Next::Arrival => self.request_arrives(),
             Next::Wake => self.feed(Event::Tick),
         }?;
-        while let Some((lane, batch)) = self.preemptions.pop_front() {
-            self.give_back(lane, batch)?;
+        loop {
+            if let Some((lane, batch)) = self.preemptions.pop_front() {
+                self.give_back(lane, batch)?;
+            } else if let Some(end) = self.pipelines.ended.pop_front() {
+                self.stage_part_ended(end)?;
+            } else {
+                break;
+            }
         }
         while let Some(request) = self.rollouts.mirrors.pop_front() {
             self.mirror(request)?;
@@ -434,6 +449,12 @@ impl Simulation {
             return Ok(());
         };
         let deadline = model.deadline.then(|| Nanos(self.now).after(Nanos(model.slo)));
+        if model.pipeline.is_some() {
+            if self.upcoming.is_none() && matches!(self.workload.extent, Extent::Requests(_)) {
+                self.figures.window.to = self.figures.window.to.min(self.now.saturating_add(1));
+            }
+            return self.flow_arrives(&offered, deadline);
+        }
         let (model_number, tenant, rows) = (offered.model, offered.tenant, offered.rows);
         let (version, part) = self.rollouts.route(model_number, tenant);
         let request = Request { arrived: self.now, deadline, model: model_number, tenant, rows, part };
@@ -447,6 +468,7 @@ impl Simulation {
             bytes: model.row_bytes.saturating_mul(u64::from(offered.rows)),
             deadline,
             timeout_action: Default::default(),
+            pipeline: None,
         };
         if self.upcoming.is_none() && matches!(self.workload.extent, Extent::Requests(_)) {
             // A workload that ends by count ends with its last request, which counts.
@@ -470,6 +492,7 @@ impl Simulation {
             bytes: row_bytes.saturating_mul(u64::from(request.rows)),
             deadline: None,
             timeout_action: Default::default(),
+            pipeline: None,
         };
         self.feed(Event::Arrive(arrival))
     }
@@ -538,6 +561,10 @@ impl Simulation {
                 };
                 if let Some(watch) = &mut self.watch {
                     watch.finished(request);
+                }
+                if let Part::Stage { flow, stage } = ended.part {
+                    self.pipelines.ended.push_back(PartEnd { request, flow, stage, outcome, reason });
+                    return Ok(());
                 }
                 let (outcome, reason) = self.rollouts.ended(self.now, &ended, (outcome, reason));
                 if ended.part == Part::Mirror {

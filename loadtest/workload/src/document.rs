@@ -1,5 +1,7 @@
 //! The shape of a workload file, as TOML gives it; [`crate::reading`] makes sense of it.
 
+mod pipelines;
+
 use crate::overhead::SpansSection;
 use device_sections::DeviceSection;
 use std::collections::BTreeMap;
@@ -13,6 +15,7 @@ use crate::fleet::FleetSection;
 use crate::rollout::RolloutSection;
 use crate::spans::Span;
 use crate::tenant_section::TenantSection;
+pub(crate) use pipelines::{FanOutSection, PipelineSection, SplitSection, SplitWord, StageSection};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +40,8 @@ pub(crate) struct Document {
     pub(crate) fleet: Option<FleetSection>,
     #[serde(default)]
     pub(crate) models: BTreeMap<String, ModelSection>,
+    #[serde(default)]
+    pub(crate) pipelines: BTreeMap<String, PipelineSection>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -130,9 +135,13 @@ impl<'de> Visitor<'de> for PathsVisitor {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelSection {
+    /// Where it stands in the file.
+    #[serde(skip)]
+    pub(crate) role: Role,
     #[serde(default = "one")]
     pub(crate) count: u32,
-    pub(crate) slo: Span,
+    /// Required, except of stages of pipelines without traffic of their own.
+    pub(crate) slo: Option<Span>,
     pub(crate) model: Option<String>,
     pub(crate) load: Option<Span>,
     pub(crate) profile: Option<ProfileSection>,
@@ -155,6 +164,32 @@ pub(crate) struct ModelSection {
     pub(crate) rollout: Option<RolloutSection>,
 }
 
+/// What a section describes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Role {
+    #[default]
+    Model,
+    /// A model that is a stage of a pipeline. It may have no traffic of its own.
+    StageModel,
+    /// The traffic of a pipeline.
+    Pipeline,
+}
+
+impl ModelSection {
+    /// The table of the file that it is in.
+    pub(crate) fn table(&self) -> &'static str {
+        match self.role {
+            Role::Model | Role::StageModel => "models",
+            Role::Pipeline => "pipelines",
+        }
+    }
+
+    /// Whether it is a stage of pipelines only.
+    pub(crate) fn has_no_traffic(&self) -> bool {
+        self.role == Role::StageModel && self.rate.is_none() && self.arrivals.process.is_none()
+    }
+}
+
 /// Whether requests have a class with a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -174,7 +209,7 @@ pub(crate) struct ProfileSection {
     pub(crate) file: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ArrivalsSection {
     pub(crate) process: Option<String>,

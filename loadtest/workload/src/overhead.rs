@@ -89,7 +89,7 @@ impl Spans {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "expected a time, or points like [[0.5, \"200us\"], [0.99, \"1ms\"]]")]
 pub(crate) enum SpansSection {
     Constant(Span),

@@ -10,6 +10,8 @@ use std::sync::Arc;
 /// An arrival process.
 #[derive(Clone, Debug)]
 pub(crate) enum Process {
+    /// No requests.
+    Silent,
     /// Independent arrivals.
     Poisson { rate: f64 },
     /// Evenly spaced, the first at a random phase.
@@ -109,6 +111,7 @@ impl Process {
     /// The word in the file.
     pub(crate) fn word(&self) -> &'static str {
         match self {
+            Self::Silent => "none",
             Self::Poisson { .. } => "poisson",
             Self::Uniform { .. } => "uniform",
             Self::Gamma { .. } => "gamma",
@@ -122,6 +125,7 @@ impl Process {
     /// Requests a nanosecond in the long run; of a flash crowd, before and after it.
     pub(crate) fn rate(&self) -> f64 {
         match self {
+            Self::Silent => 0.0,
             Self::Poisson { rate }
             | Self::Uniform { rate }
             | Self::Gamma { rate, .. }
@@ -136,6 +140,7 @@ impl Process {
     /// Requests expected in the first `time` nanoseconds.
     pub(crate) fn expected(&self, time: u64) -> f64 {
         match self {
+            Self::Silent => 0.0,
             Self::Poisson { .. } | Self::Uniform { .. } | Self::Gamma { .. } | Self::Modulated { .. } => {
                 self.rate() * time as f64
             }
@@ -158,6 +163,7 @@ impl Process {
     pub(crate) fn scaled(&self, factor: f64) -> Self {
         let mut scaled = self.clone();
         match &mut scaled {
+            Self::Silent => {}
             Self::Poisson { rate }
             | Self::Uniform { rate }
             | Self::Gamma { rate, .. }

@@ -1,5 +1,7 @@
 //! Random workloads: unlike models that share lanes, for comparisons on workloads that no policy was tuned on.
 
+mod pipelines;
+
 use std::fmt::Write as _;
 
 use rand::RngExt as _;
@@ -114,6 +116,14 @@ fn write_document(
         );
     }
     text
+}
+
+/// A random workload of pipelines as the text of a workload file: models as in [`document`], and one or two pipelines of two to five
+/// stages, some with branches and joins, fan-outs from 0.3 to 4, and stages that answer early. Some models have traffic of their own.
+/// Objectives are 2.5 to 10 times the stages alone; the load is uniform from 0.5 to 1.3 times the lane time of all.
+pub fn pipeline_document(seed: u64) -> String {
+    let mut draw = Draw(generator(seed, Purpose::Workload, "pipelines"));
+    pipelines::document(seed, &mut draw)
 }
 
 /// The lane time that the models of a random workload need, relative to its lanes, 0.5 to 2 (see [`document`]).
@@ -274,6 +284,11 @@ mod tests {
             assert!((1..=64).contains(&workload.lanes.count) && workload.models.len() <= 40);
             assert_eq!(workload.seed, seed);
             assert!(text.contains(&format!("at {:.2} times", load(seed))), "{text}");
+            let text = pipeline_document(seed);
+            assert_eq!(text, pipeline_document(seed));
+            let workload = Workload::parse(&text, &mut files);
+            let workload = workload.unwrap_or_else(|error| panic!("{seed}: {error}\n{text}"));
+            assert!(workload.pipelines().count() >= 1 && workload.mean_rate() > 0.0);
         }
     }
 }

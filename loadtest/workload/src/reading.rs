@@ -2,12 +2,13 @@
 
 mod arrivals;
 mod model;
+mod pipeline;
 mod tenants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::document::Document;
+use crate::document::{Document, ModelSection};
 use crate::files::Texts;
 use crate::fleet::Fleet;
 use crate::lanes::Lanes;
@@ -53,7 +54,7 @@ fn read(
     })
 }
 
-fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Workload, WorkloadError> {
+fn build(mut document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Workload, WorkloadError> {
     if document.name.trim().is_empty() {
         return Err(WorkloadError::new("name", "expected a name"));
     }
@@ -77,7 +78,21 @@ fn build(document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result<Wor
         return Err(WorkloadError::new("fleet", problem));
     }
     let tenants = tenants::read(&document)?;
-    let models = read_models(&document, lines, &tenants, files)?;
+    pipeline::check_stages(&document.pipelines, &document.models)?;
+    pipeline::mark_stage_models(&mut document.models, &document.pipelines);
+    let traffic = pipeline::traffic(&document.pipelines);
+    let mut models = read_models(&document, &traffic, lines, &tenants, files)?;
+    pipeline::read(&document.pipelines, &mut models)?;
+    if let Some((name, _)) = document.pipelines.first_key_value() {
+        let roll_out = models.iter().any(|model| model.rollout.is_some());
+        let other =
+            [(partition.is_some(), "[devices]"), (fleet.is_some(), "[fleet]"), (roll_out, "roll-outs")];
+        if let Some((_, other)) = other.into_iter().find(|(is, _)| *is) {
+            let problem =
+                format!("pipelines are simulated on fixed lanes without {other}: remove one of them");
+            return Err(WorkloadError::new(format!("pipelines.{name}"), problem));
+        }
+    }
     if let Some(fleet) = &fleet {
         if let Some(model) = models.iter().find(|model| model.best_effort) {
             let problem = "expected `online`: a fleet is simulated without best effort".to_owned();
@@ -133,6 +148,7 @@ fn read_extent(document: &Document) -> Result<Extent, WorkloadError> {
 
 fn read_models(
     document: &Document,
+    pipelines: &BTreeMap<String, ModelSection>,
     lines: &Lines,
     tenants: &[Tenant],
     files: &mut Texts<'_>,
@@ -142,9 +158,12 @@ fn read_models(
     if sections.is_empty() {
         return Err(WorkloadError::new("models", "expected at least one model, like [models.resnet]"));
     }
+    let mut traffic: Vec<_> = pipelines.iter().collect();
+    traffic.sort_by_key(|(name, _)| lines.find(&format!("pipelines.{name}")));
+    sections.extend(traffic);
     let mut copies = 0_usize;
     for (name, section) in &sections {
-        let field = format!("models.{name}");
+        let field = format!("{}.{name}", section.table());
         check_name(name).map_err(|problem| WorkloadError::new(&field, problem))?;
         let count = usize::try_from(section.count).unwrap_or(usize::MAX);
         copies = copies.saturating_add(count);
@@ -154,7 +173,7 @@ fn read_models(
         }
     }
     if document.devices.is_empty() {
-        let lost = |section: &crate::document::ModelSection| match (&section.model, section.load) {
+        let lost = |section: &ModelSection| match (&section.model, section.load) {
             (Some(_), _) => Some("model"),
             (None, Some(_)) => Some("load"),
             (None, None) => None,
@@ -193,15 +212,15 @@ struct Name {
 }
 
 /// Names of all copies, in order of number.
-fn expand(sections: &[(&String, &crate::document::ModelSection)]) -> Result<Vec<Name>, WorkloadError> {
+fn expand(sections: &[(&String, &ModelSection)]) -> Result<Vec<Name>, WorkloadError> {
     let mut names: Vec<Name> = Vec::new();
     let mut taken = BTreeSet::new();
     for &(group, section) in sections {
         for copy in 0..section.count {
             let name = if section.count == 1 { group.clone() } else { format!("{group}-{copy}") };
             if !taken.insert(name.clone()) {
-                let problem = format!("the name `{name}` is taken by a copy of another model");
-                return Err(WorkloadError::new(format!("models.{group}"), problem));
+                let problem = format!("the name `{name}` is taken by another model, or a copy of one");
+                return Err(WorkloadError::new(format!("{}.{group}", section.table()), problem));
             }
             names.push(Name { name, group: group.clone() });
         }

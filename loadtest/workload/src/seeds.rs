@@ -29,6 +29,8 @@ pub(crate) enum Purpose {
     Workload,
     /// Which requests of a new version fail.
     Version,
+    /// What the stages of a pipeline's request do.
+    Stage,
 }
 
 /// The generator of one purpose and one name.
@@ -42,6 +44,7 @@ pub(crate) fn generator(seed: u64, purpose: Purpose, name: &str) -> Generator {
         Purpose::Overhead => 6,
         Purpose::Workload => 7,
         Purpose::Version => 8,
+        Purpose::Stage => 9,
     };
     let digest = Sha256::new().chain_update(seed.to_le_bytes()).chain_update([tag]).chain_update(name);
     Generator::from_seed(digest.finalize().into())

@@ -22,14 +22,31 @@ pub(crate) struct Stream {
 
 #[derive(Debug)]
 enum Kind {
+    Silent,
     /// Gaps of mean 1, in a time that runs as fast as the rate.
-    Paced { gap: Gap, pace: Pace, first: bool },
+    Paced {
+        gap: Gap,
+        pace: Pace,
+        first: bool,
+    },
     /// Evenly spaced, `gap` nanoseconds apart.
-    Even { gap: f64, first: bool },
+    Even {
+        gap: f64,
+        first: bool,
+    },
     /// Candidates at the peak rate, each kept with the share of the peak that the rate has then.
-    Thinned { peak: f64, low: f64, period: u64 },
+    Thinned {
+        peak: f64,
+        low: f64,
+        period: u64,
+    },
     /// Given times.
-    Listed { listing: Arc<Listing>, speed: f64, next: usize, lap: u64 },
+    Listed {
+        listing: Arc<Listing>,
+        speed: f64,
+        next: usize,
+        lap: u64,
+    },
 }
 
 /// A distribution of gaps with mean 1.
@@ -146,6 +163,7 @@ impl Stream {
         let mut generator = generator(seed, Purpose::Arrivals, name);
         let paced = |cv, pace| Kind::Paced { gap: Gap::new(cv), pace, first: true };
         let kind = match process {
+            Process::Silent => Kind::Silent,
             Process::Poisson { rate } => paced(None, Pace::Constant(*rate)),
             Process::Gamma { rate, cv } => paced(Some(*cv), Pace::Constant(*rate)),
             Process::Uniform { rate } => Kind::Even { gap: 1.0 / rate, first: true },
@@ -169,6 +187,14 @@ impl Stream {
         Self { clock: Clock::default(), horizon, generator, kind }
     }
 
+    /// The same arrivals, as if a request had arrived at the start.
+    pub(crate) fn after_arrival(mut self) -> Self {
+        if let Kind::Paced { first, .. } = &mut self.kind {
+            *first = false;
+        }
+        self
+    }
+
     /// When the next request arrives; none from the horizon on.
     pub(crate) fn next(&mut self) -> Option<u64> {
         let Self { clock, horizon, generator, kind } = self;
@@ -183,6 +209,7 @@ impl Stream {
                 clock.advance(*gap * phase);
             }
             Kind::Thinned { peak, low, period } => thin(clock, *peak, *low, *period, generator, *horizon),
+            Kind::Silent => clock.at = u64::MAX,
             Kind::Listed { listing, speed, next, lap } => clock.at = replay(listing, *speed, next, lap),
         }
         (clock.at < *horizon).then_some(clock.at)

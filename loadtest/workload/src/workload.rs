@@ -5,6 +5,7 @@ use crate::lanes::Lanes;
 use crate::limits::{DURATION_MAX, REQUESTS_MAX};
 use crate::overhead::Spans;
 use crate::partition::Partition;
+use crate::pipeline::Pipeline;
 use crate::process::Process;
 use crate::profile::Profile;
 use crate::rollout::RolloutPlan;
@@ -36,7 +37,8 @@ pub struct Workload {
     pub fleet: Option<Fleet>,
     /// Tenants by number. Number 0 is `default`, the tenant of requests that name none.
     pub tenants: Vec<Tenant>,
-    /// Models by number, in the order of the file, copies one after the other.
+    /// Models by number, in the order of the file, copies one after the other. Pipelines follow: their requests arrive like those of
+    /// models, and run the models of their stages.
     pub models: Vec<Model>,
 }
 
@@ -114,6 +116,8 @@ pub struct Model {
     /// It is part of the latency but not of the deadline, which the scheduler counts from when a request reached it.
     /// Zero in a simulation of the scheduler alone.
     pub overhead: Spans,
+    /// Its stages, if it is a pipeline. It then has no profile of its own.
+    pub pipeline: Option<Pipeline>,
     /// A new version that is rolled out. The simulator plays it; a live server has its own.
     pub rollout: Option<RolloutPlan>,
     pub(crate) process: Process,
@@ -156,6 +160,12 @@ impl Workload {
     pub fn counted(&self) -> Vec<bool> {
         let all = self.models.iter().all(|model| model.best_effort);
         self.models.iter().map(|model| all || !model.best_effort).collect()
+    }
+
+    /// The pipelines, with their numbers in the list of models.
+    pub fn pipelines(&self) -> impl Iterator<Item = (u32, &Model, &Pipeline)> {
+        let models = (0..).zip(&self.models);
+        models.filter_map(|(number, model)| Some((number, model, model.pipeline.as_ref()?)))
     }
 
     /// Index of the device type of a lane, 0 without a fleet.

@@ -382,5 +382,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// Triton's platform word (`onnxruntime_onnx`) for an engine's name, or `None` for an unknown name.
 pub fn platform(name: &str) -> Option<&'static str> {
-    ENGINES.iter().find(|engine| engine.name == name).map(|engine| engine.platform)
+    let known = ENGINES.iter().find(|engine| engine.name == name).map(|engine| engine.platform);
+    known.or_else(|| (name == "ensemble").then_some("ensemble"))
 }

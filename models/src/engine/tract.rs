@@ -8,6 +8,7 @@
 //!
 //! A plan runs on the thread that calls it; `LoadOptions::threads` has no effect here.
 
+mod inference;
 mod plan;
 mod rows;
 mod value;
@@ -26,6 +27,7 @@ use crate::batching;
 use crate::onnx::{Graph, has_steady_time};
 use crate::stopwatch::Stopwatch;
 use crate::{EngineFailure, Format, LoadOptions, Signature, sample};
+pub(crate) use inference::infer_types;
 use plan::{Plan, PlanCache};
 
 /// Name of this engine.

@@ -105,7 +105,7 @@ fn freed(target: &[i64]) -> Option<Vec<i64>> {
 }
 
 /// Constant vectors of 64-bit whole numbers by name, from initializers and `Constant` nodes.
-fn constant_shapes(body: &pb::GraphProto) -> HashMap<String, Vec<i64>> {
+pub(crate) fn constant_shapes(body: &pb::GraphProto) -> HashMap<String, Vec<i64>> {
     let initializers =
         body.initializer.iter().filter_map(|tensor| Some((tensor.name.clone(), whole_numbers(tensor)?)));
     let nodes = body.node.iter().filter(|node| node.op_type == "Constant").filter_map(|node| {

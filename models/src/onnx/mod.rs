@@ -8,12 +8,14 @@ mod external;
 mod free_batch;
 mod graph;
 mod steady_time;
+mod tensor_type;
 
 #[cfg(test)]
 pub(crate) mod fixture;
 
 pub(crate) use element::datatype;
 pub(crate) use external::{check_external_data, may_have_external_data};
-pub(crate) use free_batch::free_batch;
+pub(crate) use free_batch::{constant_shapes, free_batch};
 pub(crate) use graph::{Graph, GraphDim, GraphTensor};
 pub(crate) use steady_time::has_steady_time;
+pub(crate) use tensor_type::{TensorType, element, has_shape};

@@ -27,7 +27,7 @@ mod scan;
 
 pub use pbtxt::{
     ControlInput, FalseTrue, IgnoredField, Pbtxt, QueuePolicy, RateLimiter, SequenceBatching, Signal,
-    StateFile, StateTensor, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues, fields_table,
+    StateFile, StateTensor, TensorDeclaration, WarmUp, WarmUpInput, WarmUpValues, config_text, fields_table,
 };
 pub use scan::{Found, Ignored, Repository, RepositoryError, Snapshot};
 

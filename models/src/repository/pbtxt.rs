@@ -4,6 +4,7 @@
 //! and silently does not get it is worse than one that does not load.
 
 mod engine_settings;
+mod ensemble;
 mod json;
 mod layout;
 mod problems;
@@ -13,6 +14,7 @@ mod sequences;
 mod support;
 mod text;
 mod warm_up;
+mod writing;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -28,7 +30,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
 use crate::engine::ort::OrtSettings;
 use crate::reshape::agree;
-use crate::{ConfigError, EngineChoice, ModelName, Version, VersionPolicy};
+use crate::{ConfigError, EngineChoice, Ensemble, ModelName, Version, VersionPolicy};
 use engine_settings::{engine_settings, of_other_backends};
 use layout::Layout;
 use problems::Problems;
@@ -42,6 +44,7 @@ use text::with_colons;
 pub(super) use warm_up::read_files;
 use warm_up::warm_ups;
 pub use warm_up::{WarmUp, WarmUpInput, WarmUpValues};
+pub use writing::config_text;
 
 /// Bound on `priority_levels`.
 const CLASSES_MAX: u64 = 64;
@@ -86,6 +89,8 @@ pub struct Pbtxt {
     pub model_filename: Option<String>,
     /// Requests to run before the model is ready.
     pub warm_ups: Vec<WarmUp>,
+    /// The models that an ensemble runs.
+    pub ensemble: Option<Ensemble>,
     /// Session settings for ONNX Runtime, from `optimization` and `parameters`.
     pub ort: OrtSettings,
     /// Fields that are set and have no effect, in the order of the file; then parameters.
@@ -245,7 +250,9 @@ impl Pbtxt {
             Some(EngineChoice::Named(_)) => (OrtSettings::default(), of_other_backends(&source, problems)),
         };
         ignored.extend(without_effect);
+        let ensemble = ensemble::read(problems, &source, (&inputs, &outputs, max_batch));
         Self {
+            ensemble,
             engine,
             // Protobuf cannot tell `max_batch_size: 0` from its absence, but they differ: never batch, and batch as the
             // model allows.
@@ -337,8 +344,7 @@ fn engine(platform: &str, backend: &str, problems: &mut Problems<'_>) -> Option<
         "tract" | "tract_onnx" => Some(EngineChoice::Named(crate::engine::tract::NAME)),
         "synthetic" => Some(EngineChoice::Named(crate::engine::synthetic::NAME)),
         "python" => Some(EngineChoice::Named(crate::engine::python::NAME)),
-        // The scheduling choice is refused with what to do.
-        "ensemble" => None,
+        "ensemble" if field == "platform" => None,
         other => {
             let reason =
                 format!("`{other}` is not supported: expected onnxruntime, python, tract or synthetic");

@@ -199,6 +199,9 @@ impl Repository {
         if !self.root.join(&folder).is_dir() {
             return Err(refuse(format!("version {version} is not in the repository")));
         }
+        if let Some(ensemble) = config.and_then(|config| config.ensemble.as_ref()) {
+            return Ok(ModelFiles::from_bytes(name.clone(), version, Format::Ensemble, ensemble.to_bytes()));
+        }
         let main = match config.and_then(|config| config.model_filename.as_deref()) {
             Some(named) => named.to_owned(),
             None if config.is_some_and(Pbtxt::is_python) => python::DEFAULT_FILE.to_owned(),

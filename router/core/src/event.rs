@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::{
-    BatchId, Class, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, RequestId, ShapeKey, Switch, SwitchRefusal,
-    Tenant, TenantTable,
+    BatchId, Class, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, PipelineId, PipelineSpec, Position,
+    RequestId, ShapeKey, Switch, SwitchRefusal, Tenant, TenantTable,
 };
 
 /// A request that arrives.
@@ -28,6 +28,8 @@ pub struct Arrival {
     pub deadline: Option<Nanos>,
     /// What happens if it cannot meet its deadline.
     pub timeout_action: TimeoutAction,
+    /// Where in its pipeline it is. `deadline` is then the deadline of the whole pipeline.
+    pub pipeline: Option<Position>,
 }
 
 /// What happens to a queued request that cannot meet its deadline.
@@ -62,6 +64,9 @@ pub enum Event<'a> {
     /// Requests that arrived together, from a sender that forms batches. Each is admitted or refused by itself, and no batch
     /// starts before all of them are queued.
     ArriveTogether(&'a [Arrival]),
+    /// A stage of a pipeline ended, and these requests are the next stages' of the same request. They are not counted against the
+    /// request rate of their tenant again, and no batch starts before all of them are queued.
+    StageDone(&'a [Arrival]),
     /// The client left.
     Cancel(RequestId),
     /// A lane finished a batch.
@@ -81,6 +86,10 @@ pub enum Event<'a> {
     ModelChanged(&'a ModelSpec),
     /// A model version takes no new requests. `Effect::Retired` follows when its last request ended.
     ModelDown(ModelId),
+    /// A pipeline became known, or changed. Ignored unless it has as many stages as its graph.
+    PipelineUp(&'a PipelineSpec),
+    /// A pipeline is forgotten. Requests of its stages go on as if each were alone.
+    PipelineDown(PipelineId),
     /// Weights and quotas of tenants changed. What tenants used, and the tokens that are left, stay as they are, up to the new
     /// bursts.
     TenantsChanged(&'a TenantTable),

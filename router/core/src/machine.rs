@@ -8,6 +8,7 @@ mod evaluate;
 mod invariants;
 mod lane_classes;
 mod lifecycle;
+mod pipelines;
 mod planning;
 mod rate_limit;
 mod reports;
@@ -16,6 +17,8 @@ mod switch;
 mod tenant_quotas;
 mod time_quotas;
 mod time_slices;
+
+use std::collections::BTreeMap;
 
 use invariant::expected;
 
@@ -26,6 +29,7 @@ use crate::lane::{Batches, Lane, LaneMode};
 use crate::lanes::Lanes;
 use crate::model::Model;
 use crate::models::Models;
+use crate::pipeline::Pipeline;
 use crate::pool::Pools;
 use crate::protection::Protection;
 use crate::queue::Queues;
@@ -35,7 +39,7 @@ use crate::resources::Resources;
 use crate::tenant_accounts::TenantAccounts;
 use crate::tenants::Shares;
 use crate::time_quota::Tokens;
-use crate::{LaneId, LaneState, ModelId, Nanos, RequestId, RouterConfig};
+use crate::{LaneId, LaneState, ModelId, Nanos, PipelineId, RequestId, RouterConfig};
 
 pub use backlog::ModelBacklog;
 pub use invariants::{Checker, Violation};
@@ -57,6 +61,7 @@ pub struct Router {
     tenants: TenantAccounts,
     records: Records,
     resources: Resources,
+    pipelines: BTreeMap<PipelineId, Pipeline>,
     /// `None`: best-effort work is not held back.
     protection: Option<Protection>,
     drain_until: Option<Nanos>,
@@ -87,6 +92,7 @@ impl Router {
             tokens: Tokens::default(),
             pools: Pools::default(),
             batches: Batches::default(),
+            pipelines: BTreeMap::new(),
             drain_until: None,
             next_plan: NextPlan::default(),
             has_best_effort: false,
@@ -98,7 +104,7 @@ impl Router {
     /// Processes one event. If `now` is before the time of an earlier event, the earlier time is used.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>, effects: &mut Effects) {
         self.now = self.now.max(now);
-        if matches!(event, Event::Arrive(_) | Event::ArriveTogether(_) | Event::Tick) {
+        if matches!(event, Event::Arrive(_) | Event::ArriveTogether(_) | Event::StageDone(_) | Event::Tick) {
             self.forget_silent();
             self.plan_if_due();
         }
@@ -107,9 +113,12 @@ impl Router {
             protection.advance(self.now);
         }
         match event {
-            Event::Arrive(arrival) => self.arrive(&arrival, effects),
+            Event::Arrive(arrival) => self.arrive(&arrival, true, effects),
             Event::ArriveTogether(arrivals) => {
-                arrivals.iter().for_each(|arrival| self.arrive(arrival, effects))
+                arrivals.iter().for_each(|arrival| self.arrive(arrival, true, effects))
+            }
+            Event::StageDone(arrivals) => {
+                arrivals.iter().for_each(|arrival| self.arrive(arrival, false, effects))
             }
             Event::Cancel(request) => self.cancel(request, effects),
             Event::BatchDone(report) => self.batch_done(report, effects),
@@ -117,6 +126,8 @@ impl Router {
             Event::ModelUp(spec) => self.model_up(spec),
             Event::ModelChanged(spec) => self.change_model(spec),
             Event::ModelDown(model) => self.model_down(model, effects),
+            Event::PipelineUp(spec) => self.pipeline_up(spec),
+            Event::PipelineDown(pipeline) => self.pipeline_down(pipeline),
             Event::TenantsChanged(table) => self.change_tenants(table),
             Event::LaneUp(spec) => self.lane_up(&spec),
             Event::LaneDown(lane) => self.lane_down(lane, Self::fail_batch, effects),
@@ -202,6 +213,7 @@ impl Router {
             (request.model, request.batch, request.arrived, request.deadline);
         let (tenant, behind, borrowed) = (request.tenant, request.queued_behind, request.borrowed);
         let (forecast, best_effort) = (request.forecast, request.class.is_best_effort());
+        let position = request.position;
         if let Some(protection) =
             self.protection.as_mut().filter(|_| outcome == Outcome::Done && !best_effort)
         {
@@ -222,6 +234,9 @@ impl Router {
                 _ if dropped => model.wait_forecast.dropped(),
                 _ => {}
             }
+        }
+        if let Some(position) = position.filter(|_| outcome == Outcome::Done || dropped) {
+            self.stage_took(&position, self.now.since(arrived), dropped);
         }
         self.requests.remove(id.slot());
         effects.push(Effect::Finish { request: id, outcome, reason });

@@ -97,11 +97,11 @@ impl TenantAccounts {
         self.accounts.get_mut(usize::from(tenant.number()))
     }
 
-    /// How a request that arrives now stands to the quota.
-    pub(crate) fn standing(&self, now: Nanos, tenant: Tenant) -> Standing {
+    /// How a request that arrives now stands to the quota. `counts`: to the request rate too.
+    pub(crate) fn standing(&self, now: Nanos, tenant: Tenant, counts: bool) -> Standing {
         let Some(account) = self.get(tenant).filter(|_| self.limited) else { return Standing::Within };
         let time_left = account.lane_time.is_none_or(|bucket| bucket.has_more_than(now, account.reserved));
-        let requests_left = account.requests.is_none_or(|bucket| bucket.has(now, REQUEST));
+        let requests_left = !counts || account.requests.is_none_or(|bucket| bucket.has(now, REQUEST));
         match (time_left && requests_left, account.borrows) {
             (true, _) => Standing::Within,
             (false, true) => Standing::Borrows,
@@ -245,11 +245,11 @@ mod tests {
         let (now, tenant) = (Nanos::ZERO, Tenant::new(1));
         let mut accounts = of(2, vec![TenantQuota::default(), quota(1_000 * MILLI, false)]);
         let reserved = accounts.reserve(tenant, Nanos(10 * MILLI));
-        assert_eq!(accounts.standing(now, tenant), Standing::Refused);
+        assert_eq!(accounts.standing(now, tenant, true), Standing::Refused);
         assert_eq!(accounts.within_from(now, tenant), Nanos(1));
         accounts.release(tenant, reserved);
         accounts.charge(now, tenant, Nanos(4 * MILLI));
-        assert_eq!(accounts.standing(now, tenant), Standing::Within);
+        assert_eq!(accounts.standing(now, tenant, true), Standing::Within);
         accounts.settle(now, tenant, Some(Nanos(4 * MILLI)), Nanos(12 * MILLI));
         assert_eq!(accounts.over_until(now, tenant), Some(Nanos(2 * MILLI + 1)));
         assert_eq!(accounts.uses(now).nth(1).unwrap().lane_time, Nanos(12 * MILLI));
@@ -262,11 +262,11 @@ mod tests {
             let quota = TenantQuota { requests, borrow, ..TenantQuota::default() };
             let mut accounts = of(1, vec![quota]);
             let tenant = Tenant::new(0);
-            assert_eq!(accounts.standing(Nanos::ZERO, tenant), Standing::Within);
+            assert_eq!(accounts.standing(Nanos::ZERO, tenant, true), Standing::Within);
             accounts.admitted(Nanos::ZERO, tenant);
-            assert_eq!(accounts.standing(Nanos::ZERO, tenant), standing);
+            assert_eq!(accounts.standing(Nanos::ZERO, tenant, true), standing);
             assert_eq!(accounts.within_from(Nanos::ZERO, tenant), Nanos::from_millis(2_000));
-            assert_eq!(accounts.standing(Nanos::ZERO, Tenant::new(7)), Standing::Within);
+            assert_eq!(accounts.standing(Nanos::ZERO, Tenant::new(7), true), Standing::Within);
         }
     }
 

@@ -76,6 +76,7 @@ fn closed_loop(of: Clients) -> (usize, u64) {
                 bytes: 64,
                 deadline: Some(now.after(Nanos::from_millis(of.slo))),
                 timeout_action: Default::default(),
+                pipeline: None,
             };
             router.handle(now, Event::Arrive(arrival), &mut effects);
         } else {

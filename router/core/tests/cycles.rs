@@ -150,6 +150,7 @@ impl Loop {
             bytes: 64,
             deadline,
             timeout_action: Default::default(),
+            pipeline: None,
         }));
     }
 

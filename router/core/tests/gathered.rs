@@ -71,6 +71,7 @@ fn run(policy: &str, slack_us: u64) -> Ended {
                 bytes: 64,
                 deadline: Some(deadline),
                 timeout_action: Default::default(),
+                pipeline: None,
             };
             let arrivals: Vec<Arrival> = (0..ROWS).map(arrival).collect();
             deadlines.push(deadline);

@@ -281,6 +281,7 @@ impl Harness {
             bytes: asked.bytes,
             deadline: asked.slack_us.map(|slack| self.now.after(Nanos::from_micros(slack))),
             timeout_action: if asked.delays { TimeoutAction::Delay } else { TimeoutAction::Reject },
+            pipeline: None,
         };
         self.arrivals.insert(arrival.request, arrival);
         self.waiting.insert(arrival.request, Waiting { arrival, admitted: u64::from(self.issued) });

@@ -161,6 +161,7 @@ impl World {
                 bytes: 64,
                 deadline: Some(deadline),
                 timeout_action: Default::default(),
+                pipeline: None,
             }));
         }
         let end = self.now.after(Nanos::from_millis(10_000));

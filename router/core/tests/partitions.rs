@@ -226,6 +226,7 @@ impl Harness {
                     bytes: 64,
                     deadline,
                     timeout_action: Default::default(),
+                    pipeline: None,
                 };
                 self.arrivals.insert(request, arrival);
                 self.waiting.insert(request);

@@ -87,6 +87,7 @@ impl World {
             bytes: 64,
             deadline: None,
             timeout_action: Default::default(),
+            pipeline: None,
         }));
     }
 

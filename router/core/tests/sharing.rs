@@ -105,6 +105,7 @@ impl World {
             bytes: 64,
             deadline,
             timeout_action: Default::default(),
+            pipeline: None,
         }));
     }
 

@@ -97,6 +97,7 @@ impl Timeline {
             bytes: 64,
             deadline,
             timeout_action: Default::default(),
+            pipeline: None,
         };
         self.feed(ms, Event::Arrive(arrival))
     }

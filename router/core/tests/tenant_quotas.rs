@@ -141,6 +141,7 @@ impl World {
             bytes: 64,
             deadline: slack_ms.map(|slack| self.now.after(Nanos::from_millis(slack))),
             timeout_action: Default::default(),
+            pipeline: None,
         }));
         slot
     }

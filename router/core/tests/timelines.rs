@@ -82,6 +82,7 @@ impl Timeline {
                 bytes: 64,
                 deadline,
                 timeout_action: Default::default(),
+                pipeline: None,
             }),
         )
     }
@@ -139,6 +140,7 @@ fn requests_that_arrive_together_on_an_idle_lane_run_as_one_batch() {
             bytes: 64,
             deadline: Some(at_ms(slack_ms)),
             timeout_action: Default::default(),
+            pipeline: None,
         };
         let effects = t.feed(0, Event::ArriveTogether(&[arrival(1, 100), arrival(2, 0), arrival(3, 100)]));
         assert_eq!(finished(&effects), [(2, Outcome::Expired, Reason::DeadlinePassed)], "by itself");
@@ -357,6 +359,7 @@ fn a_delayed_request_is_served_after_those_of_its_class_that_are_in_time() {
             bytes: 64,
             deadline: deadline.map(at_ms),
             timeout_action: TimeoutAction::Delay,
+            pipeline: None,
         };
         let (running, _) = dispatched(&t.feed(0, Event::Arrive(arrive(1, None, 0)))).unwrap();
         t.feed(1, Event::Arrive(arrive(2, Some(5), 0)));

@@ -70,5 +70,6 @@ pub fn job(value: u8) -> Job {
         timeout_action: Default::default(),
         sequence: None,
         gather: None,
+        stage: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use models::{EngineChoice, Loader, ModelFiles, warm_and_profile};
+use models::{EngineChoice, Ensemble, Format, Loader, ModelFiles, warm_and_profile};
 use node::catalog::{Checks, Finding, Planned, Severity, Source};
 use node::config::{Config, Problem, Problems};
 use node::devices::Devices;
@@ -87,6 +87,13 @@ fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<
             return (0, remarks);
         }
     };
+    let source = match source.with_pipelines(config.pipelines.clone()) {
+        Ok(source) => source,
+        Err(problem) => {
+            remarks.push(error("pipelines", problem));
+            return (0, remarks);
+        }
+    };
     remarks
         .extend(ignored.iter().map(|ignored| note(&ignored.entry, format!("ignored: {}", ignored.reason))));
     let names = match source.names() {
@@ -137,6 +144,11 @@ fn as_remark(config: &Config, Finding { severity, place, message }: Finding) -> 
 fn session(loader: &Loader, load: bool, planned: &Planned, files: &ModelFiles) -> Vec<Finding> {
     let place = format!("{}/{}", files.name, files.version);
     let finding = |severity, message| Finding { severity, place: place.clone(), message };
+    if files.format == Format::Ensemble {
+        let steps = Ensemble::of(files).map_or(0, |ensemble| ensemble.steps.len());
+        let note = format!("an ensemble of {steps} steps: its models are checked with it when it is loaded");
+        return vec![finding(Severity::Note, note)];
+    }
     if let (EngineChoice::Named("ort"), Err(missing)) = (planned.config.engine, &loader.ort) {
         return vec![finding(Severity::Error, format!("engine `ort`: {missing}"))];
     }

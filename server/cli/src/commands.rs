@@ -13,13 +13,15 @@ use crate::health::{self, HEALTH_EXAMPLES, HealthArgs};
 use crate::job::arguments::{JOB_EXAMPLES, JobArgs};
 use crate::key::{KEY_EXAMPLES, KeyArgs};
 use crate::load::arguments::{LOAD_EXAMPLES, LoadArgs};
+use crate::parallel::arguments::{PARALLEL_EXAMPLES, ParallelArgs};
 use crate::parity::arguments::{PARITY_EXAMPLES, ParityArgs};
 use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
+use crate::split::arguments::{SPLIT_EXAMPLES, SplitArgs};
 use crate::{
     check, colocate, config_command, doctor, explain, explain_request, job, key, load, models_command,
-    parity, plan, profile, simulate,
+    parallel, parity, plan, profile, simulate, split,
 };
 
 /// Examples of the tools for `tessera --help`.
@@ -32,6 +34,7 @@ pub const EXAMPLES: &str = "  tessera check --repository ./models --load       f
   tessera doctor                                   show the devices, engines and ports found
   tessera plan problem.toml --explain              find the fewest devices for your objectives, and why
   tessera profile --repository ./models            measure batch times on this machine
+  tessera split resnet50 --out ./pipelines         split a model into stages for different devices
   tessera simulate workload.toml --compare         compare all policies on your traffic
   tessera load workload.toml --report load.html    send the same traffic to a live server
 ";
@@ -113,6 +116,9 @@ pub enum Command {
     /// Measure how long batches of each model take on this machine's cores. Can be resumed.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),
+    /// Split an ONNX model into stages that run on different devices, check that they equal it, and write them as an ensemble.
+    #[command(after_help = SPLIT_EXAMPLES)]
+    Split(Box<SplitArgs>),
     /// Find the fewest devices that keep every objective: gpulets, batch sizes, and why.
     #[command(after_help = plan_examples())]
     Plan(Box<PlanArgs>),
@@ -125,6 +131,9 @@ pub enum Command {
     /// Compare published policies for sharing GPUs between online and offline work: Orion, REEF, TGS, Salus, MuxFlow.
     #[command(after_help = COLOCATE_EXAMPLES)]
     Colocate(ColocateArgs),
+    /// Plan models that are split over several devices: placements (AlpaServe), partitions of layers, layouts (HexGen). Simulated.
+    #[command(after_help = PARALLEL_EXAMPLES)]
+    Parallel(ParallelArgs),
     /// Send a workload to a live server, measure latency and goodput, find its capacity.
     #[command(after_help = LOAD_EXAMPLES)]
     Load(Box<LoadArgs>),
@@ -168,10 +177,15 @@ pub fn run(
             Ok(config) => profile::run(&config, &arguments, environment),
             Err(problems) => Ok(problems.report()),
         },
+        Command::Split(arguments) => match configure(&arguments.config, environment) {
+            Ok(config) => split::run(&config, &arguments, environment),
+            Err(problems) => Ok(problems.report()),
+        },
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments, environment),
         Command::Arena(arguments) => simulate::arena::run(&arguments, environment),
         Command::Colocate(arguments) => colocate::run(&arguments),
+        Command::Parallel(arguments) => parallel::run(&arguments),
         Command::Load(arguments) => load::run(&arguments, environment),
         Command::Parity(arguments) => parity::run(&arguments, environment),
         Command::Completions { shell } => {

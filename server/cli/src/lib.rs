@@ -13,6 +13,7 @@ mod job;
 mod key;
 mod load;
 mod models_command;
+mod parallel;
 mod parity;
 mod plan;
 mod profile;
@@ -20,6 +21,7 @@ mod progress;
 mod rest;
 mod rollout_report;
 mod simulate;
+mod split;
 #[cfg(test)]
 mod testing;
 

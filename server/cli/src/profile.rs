@@ -18,7 +18,7 @@ mod report;
 mod resident;
 mod rotation;
 mod runs;
-mod subjects;
+pub mod subjects;
 mod traffic;
 
 use std::path::Path;

@@ -162,6 +162,11 @@ impl Devices {
         numbered().filter_map(|(lane, share)| Some((lane, same(share)?))).collect()
     }
 
+    /// The shares of the gpulets that a plan may move: all but those of idle priority.
+    pub fn movable(&self) -> impl Iterator<Item = &Share> {
+        self.start.iter().filter(|share| !share.idle_priority)
+    }
+
     /// Description of each device.
     pub fn infos(&self) -> impl Iterator<Item = &DeviceInfo> {
         self.all.iter().map(|device| device.info())
@@ -184,9 +189,10 @@ impl Devices {
 
     /// The largest number of lanes at a time.
     pub fn lanes_max(&self, live: bool) -> u32 {
-        let start = u32::try_from(self.start.len()).unwrap_or(u32::MAX);
+        let movable = u32::try_from(self.movable().count()).unwrap_or(u32::MAX);
+        let idle = u32::try_from(self.start.len()).unwrap_or(u32::MAX).saturating_sub(movable);
         let units = self.infos().filter(|_| live).map(|info| info.units);
-        lane_plan::lanes_max(units, start)
+        lane_plan::lanes_max(units, movable).saturating_add(idle)
     }
 
     /// Opens a gpulet and starts the thread that runs it.
@@ -338,10 +344,11 @@ fn cores(shared: bool, core_sets: &[Vec<usize>], ort_library: Option<PathBuf>) -
     Ok((vec![Described::Cores { name, cores, memory_bytes, ort_library }], start))
 }
 
-/// Adds a lane of idle priority for each set of cores and each GPU, if there are models of best effort. Gpulets that move have one priority.
+/// Adds a lane of idle priority for each set of cores and each GPU, if there are models of best effort. These lanes stay where they
+/// are while gpulets move: they have the units that no gpulet has, and the idle time of the others.
 fn with_idle_priority(config: &Config, (devices, mut start): Found) -> Found {
     let best_effort = config.models.values().any(|model| model.class == Some(ModelClass::BestEffort));
-    if !best_effort || config.partition.live {
+    if !best_effort {
         return (devices, start);
     }
     let mut idle: Vec<Share> = Vec::new();

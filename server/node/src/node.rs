@@ -123,6 +123,7 @@ impl Node {
         let requests = RequestLog::new(&config.request_log, tenants.request_names(), spans)
             .map_err(anyhow::Error::msg)?;
         let source = Source::connect(&config.repository).await?;
+        let source = source.with_pipelines(config.pipelines.clone()).map_err(anyhow::Error::msg)?;
         let names = source.names().map_err(|refusal| anyhow::anyhow!(refusal.message))?;
         config.check_models(names.keys().map(String::as_str))?;
         let environment = Environment {
@@ -147,6 +148,8 @@ impl Node {
         };
         let catalog = Arc::new(Catalog::new(source, environment, config.models.clone()));
         let stop_control = CancellationToken::new();
+        let returns = stop_control.clone().run_until_cancelled_owned(Arc::clone(&catalog).return_evicted());
+        tokio::spawn(returns);
         let (watch, supervised) = (failures.0.clone(), Arc::clone(&catalog));
         let setup = SupervisorSetup { catalog: supervised, devices: Arc::clone(&devices), live };
         configuration_started();

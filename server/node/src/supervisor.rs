@@ -1,13 +1,14 @@
 //! Restarts failed lanes: removes them immediately, restarts them after a delay, and disables lanes that fail often.
 //!
 //! [`gpulet_core::supervision`] decides; this module has the clock, the lanes and the operator's commands. If
-//! gpulets follow the load, failed lanes are only removed: the next plan replaces them.
+//! gpulets follow the load, their failed lanes are only removed: the next plan replaces them. Lanes of idle priority, which stay, are
+//! restarted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpulet::PartitionWatch;
+use gpulet::{LaneHandle, PartitionWatch};
 use gpulet_core::supervision::{
     Effect, Event, Incarnation, OptionsError, Supervision, SupervisionOptions, View,
 };
@@ -119,7 +120,7 @@ impl Supervisor {
     ) -> Result<Self, OptionsError> {
         let SupervisorSetup { catalog, devices, live } = setup;
         let mut lanes = BTreeMap::new();
-        for (lane, share) in (0..).zip(devices.start()).filter(|_| !live) {
+        for (lane, share) in (0..).zip(devices.start()).filter(|(_, share)| !live || share.idle_priority) {
             let machine = Supervision::new(SupervisionOptions::default())?;
             let metrics = LaneMetrics::new(lane);
             metrics.up(true);
@@ -211,7 +212,8 @@ impl Task {
                     view: Some(known.machine.view()),
                     state: None,
                 };
-                let planned = self.catalog.lanes().into_iter().filter(|_| self.live).filter_map(|lane| {
+                let is_planned = |lane: &LaneHandle| self.live && !self.lanes.contains_key(&lane.id());
+                let planned = self.catalog.lanes().into_iter().filter(is_planned).filter_map(|lane| {
                     let share = self.devices.share_of(lane.id())?;
                     Some(LaneRow { lane: lane.id(), share, view: None, state: Some("up") })
                 });

@@ -83,6 +83,7 @@ pub async fn ask(
         timeout_action: Default::default(),
         sequence: None,
         gather: None,
+        stage: None,
     };
     let answer = node.catalog().submit(loaded, job).await?;
     Ok(answer.response.outputs[0].data == data)

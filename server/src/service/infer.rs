@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use models::EffectiveConfig;
 use models::engine::{Cancelled, RequestDetails, Response, ResponseSink};
-use node::Node;
 use node::batching;
-use node::catalog::{Catalog, Held, Loaded, Trial};
+use node::catalog::{Catalog, Loaded, Trial};
 use node::reason::{Reason, Refusal};
 use node::request_log::Entry;
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
@@ -22,57 +21,39 @@ use crate::service::mirror;
 use crate::service::sequence;
 use crate::service::sink::{Sink, SinkEnd};
 use crate::service::{Answered, RequestContext};
-use crate::trace::Stage;
 use crate::validate;
 
 /// Value of the parameter `class` of a request that runs only on lanes that no other request wants.
 const BEST_EFFORT: &str = "best_effort";
 
-/// Runs a request on the version that it holds.
-pub(super) async fn run(
-    node: &Node,
-    Held { loaded, mut trial, user: _user }: Held,
-    request: InferRequest,
-    context: &RequestContext,
-    sink: Option<(Arc<Sink>, SinkEnd)>,
-) -> Result<Answered, Refusal> {
-    if let Some(trace) = &context.trace {
-        trace.started(&request.id);
-    }
-    let mut open = node.requests().begin(context.origin(), &loaded.name, loaded.version);
-    let attempted = attempt(node.catalog(), &loaded, request, context, sink, (open.entry(), &mut trial));
-    let result = attempted.await;
-    if let Some(trace) = &context.trace {
-        trace.reached(Stage::RequestEnd, Instant::now());
-    }
-    match result {
-        Ok(answered) => {
-            open.answered();
-            Ok(answered)
-        }
-        Err(mut refusal) => {
-            trial.into_iter().for_each(|trial| trial.refused(refusal.reason));
-            loaded.refused(refusal.reason);
-            node.catalog().tenants().refused(context.tenant, refusal.reason);
-            loaded.statistics.failed(context.arrived.elapsed());
-            open.failed(&refusal);
-            refusal.logged = true;
-            Err(refusal)
-        }
-    }
+/// A request that is a step of another one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepOf {
+    /// Deadline of the whole request.
+    pub deadline: Option<Instant>,
+    pub timeout_action: TimeoutAction,
+    /// Class of the whole request. `None`: best effort.
+    pub class: Option<NonZeroU32>,
+    pub stage: router::Stage,
 }
 
-async fn attempt(
+pub(super) async fn attempt(
     catalog: &Arc<Catalog>,
     loaded: &Loaded,
     request: InferRequest,
     context: &RequestContext,
-    sink: Option<(Arc<Sink>, SinkEnd)>,
+    (sink, step): (Option<(Arc<Sink>, SinkEnd)>, Option<StepOf>),
     (mut entry, trial): (Option<&mut Entry>, &mut Option<Trial>),
 ) -> Result<Answered, Refusal> {
     let config = loaded.config();
-    let class = class(&config, &request.parameters, loaded.takes_requests)?;
-    let (deadline, timeout_action) = deadline(&config, class, &request.parameters, context)?;
+    let (class, deadline, timeout_action) = match step {
+        Some(step) => (step.class, step.deadline, step.timeout_action),
+        None => {
+            let class = class(&config, &request.parameters, loaded.takes_requests)?;
+            let (deadline, action) = deadline(&config, class, &request.parameters, context)?;
+            (class, deadline, action)
+        }
+    };
     if let Some(entry) = &mut entry {
         (entry.class, entry.best_effort) = (class.map_or(0, NonZeroU32::get), class.is_none());
         entry.objective = deadline.map(|deadline| deadline.saturating_duration_since(context.arrived));
@@ -127,9 +108,10 @@ async fn attempt(
         timeout_action,
         sequence,
         gather: context.gather,
+        stage: step.map(|step| step.stage),
     };
     let answer = catalog.submit(loaded, job).await?;
-    if let Some(trace) = &context.trace {
+    if let Some(trace) = context.trace.as_ref().filter(|_| step.is_none()) {
         trace.ran(answer.admitted, &answer.timing);
     }
     if let Some(entry) = entry {
@@ -144,7 +126,9 @@ async fn attempt(
     let met = deadline.map(|deadline| Instant::now() <= deadline);
     trial.take().into_iter().for_each(|trial| trial.answered(met != Some(false)));
     loaded.metrics.record_answer(&answer.timing, total, met);
-    catalog.tenants().answered(context.tenant, met);
+    if step.is_none() {
+        catalog.tenants().answered(context.tenant, met);
+    }
     if answer.timing.leads_batch {
         loaded.metrics.record_batch(answer.timing.batch_rows);
     }
@@ -221,7 +205,7 @@ fn unsigned(parameters: &Parameters, name: &str) -> Result<Option<u64>, Refusal>
 ///
 /// Arrival plus the request's `timeout` (in microseconds, 0 means none) or else the model's objective, which does not hold for best
 /// effort, at most the transport's deadline. The client disconnects at the transport's deadline, so no request is delayed beyond it.
-fn deadline(
+pub(super) fn deadline(
     config: &EffectiveConfig,
     class: Option<NonZeroU32>,
     parameters: &Parameters,
@@ -241,7 +225,7 @@ fn deadline(
 
 /// `priority` 1 is the most urgent, 0 means the model's default (Triton's schedule policy extension). `None`: the request is of best
 /// effort, because `class` or the model says so. With `passes_on`, the model gets the parameters, and another `class` is its own.
-fn class(
+pub(super) fn class(
     config: &EffectiveConfig,
     parameters: &Parameters,
     passes_on: bool,

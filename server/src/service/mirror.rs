@@ -48,6 +48,7 @@ async fn attempt(catalog: &Catalog, mirror: &Mirror, inputs: Vec<InputTensor>) -
         timeout_action: Default::default(),
         sequence: None,
         gather: None,
+        stage: None,
     };
     let mut response = catalog.submit(loaded, job).await?.response;
     if let Some((padding, padded)) = padded {

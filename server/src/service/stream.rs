@@ -8,7 +8,8 @@ use node::reason::Refusal;
 use oip::{InferRequest, InferResponse, RequestedOutput};
 use tokio::sync::mpsc;
 
-use super::infer::{self, select};
+use super::dispatch;
+use super::infer::select;
 use super::sink::channel;
 use super::{Answered, RequestContext, Service};
 
@@ -58,7 +59,7 @@ impl Service {
         };
         let outputs = request.outputs.clone();
         let (sink, received) = loaded.decoupled.then(channel).unzip();
-        let run = async move { infer::run(&self.node, held, request, &context, sink).await };
+        let run = async move { dispatch::run(&self.node, held, request, &context, sink).await };
         Ok(Responses { run: Some(Box::pin(run)), received, template, outputs, ended: false })
     }
 }

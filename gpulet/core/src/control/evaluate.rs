@@ -13,6 +13,7 @@ const LATE_BELOW: f64 = 0.5;
 impl Controller {
     /// Evaluates the load, and requests a plan if one is needed.
     pub(super) fn look(&mut self, now: Micros, look: LoadReport, effects: &mut Vec<Effect>) {
+        self.reserved = look.reserved;
         let observed = self.watch.look(&look.models, &self.capacity);
         let has_learned = self.learn(now, &look.models, &look.ran);
         self.report_late(now, &look.models, &observed, effects);

@@ -1,6 +1,6 @@
 //! Events and effects of the control loop.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AcceptedPlan, BatchTotals, InForce, LostDevice, ModelLoad, PlanRequest, PlanResponse};
 use crate::id::{DeviceId, ProposalId};
@@ -13,6 +13,8 @@ pub struct LoadReport {
     pub models: Vec<ModelLoad>,
     /// Totals of the batches that the gpulets in force ran so far.
     pub ran: Vec<BatchTotals>,
+    /// Bytes of each device's memory that models outside the plans have. Plans do without them.
+    pub reserved: BTreeMap<DeviceId, u64>,
 }
 
 /// What the control loop is told.

@@ -162,7 +162,7 @@ impl Bench {
             }
         });
         let models = looked.collect();
-        self.handle(Event::Load(LoadReport { models, ran: Vec::new() }));
+        self.handle(Event::Load(LoadReport { models, ..LoadReport::default() }));
         self.now = self.now.after(SECOND);
         self.handle(Event::Rollout(Happened::Tick));
     }
@@ -324,7 +324,7 @@ fn a_model_without_a_profile_is_said_once_and_stops_nothing() {
     let seen = ModelCounts::default();
     for _ in 0..3 {
         let models = vec![ModelLoad { model: unknown.clone(), seen }];
-        bench.handle(Event::Load(LoadReport { models, ran: Vec::new() }));
+        bench.handle(Event::Load(LoadReport { models, ..LoadReport::default() }));
         bench.now = bench.now.after(SECOND);
     }
     assert_eq!(bench.no_plans(), 1);
@@ -390,11 +390,15 @@ fn an_answer_that_comes_too_late_changes_nothing() {
     let mut effects = Vec::new();
     bench.controller.handle(
         Micros::ZERO,
-        Event::Load(LoadReport { models: models.clone(), ran: Vec::new() }),
+        Event::Load(LoadReport { models: models.clone(), ..LoadReport::default() }),
         &mut effects,
     );
     let Some(Effect::Plan(old)) = effects.pop() else { panic!("{effects:?}") };
-    bench.controller.handle(SECOND, Event::Load(LoadReport { models, ran: Vec::new() }), &mut effects);
+    bench.controller.handle(
+        SECOND,
+        Event::Load(LoadReport { models, ..LoadReport::default() }),
+        &mut effects,
+    );
     let Some(Effect::Plan(new)) = effects.pop() else { panic!("{effects:?}") };
     bench.handle(Event::Planned(old.answer()));
     assert!(bench.controller.rollout().is_idle() && bench.switches.is_empty());

@@ -106,8 +106,8 @@ impl From<&ModelFiles> for WireFiles {
             version: files.version.0,
             onnx: match files.format {
                 Format::Onnx => true,
-                // Python models are not loaded here: they have processes of their own.
-                Format::Synthetic | Format::Python => false,
+                // Python models and ensembles are not loaded here: the first have processes of their own, the others no session.
+                Format::Synthetic | Format::Python | Format::Ensemble => false,
             },
             folder: files.folder().map(|folder| folder.as_os_str().as_bytes().to_vec()),
         }

@@ -165,6 +165,7 @@ impl Node {
                 bytes: row_bytes.saturating_mul(u64::from(request.rows)),
                 deadline: request.deadline,
                 timeout_action: Default::default(),
+                pipeline: None,
             });
         }
         let Some(gather) = gather else {

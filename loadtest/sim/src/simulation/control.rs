@@ -81,7 +81,7 @@ impl Simulation {
             let seen = lane_plan::load_of(&snapshot, ModelId(number), *counts, 0);
             ModelLoad { model: model.clone(), seen }
         });
-        Event::Load(LoadReport { models: looked.collect(), ran: partition.ran() })
+        Event::Load(LoadReport { models: looked.collect(), ran: partition.ran(), ..LoadReport::default() })
     }
 
     /// Passes the router's events about lanes to the control loop immediately.

@@ -11,6 +11,7 @@ mod invariants;
 mod limits;
 mod outcomes;
 mod partition;
+mod pipelines;
 mod ramps;
 mod report;
 mod rollouts;

@@ -63,7 +63,7 @@ impl Place<'_> {
     }
 
     fn field(&self, key: &str) -> String {
-        format!("models.{}.arrivals.{key}", self.group)
+        format!("{}.{}.arrivals.{key}", self.section.table(), self.group)
     }
 
     fn wrong(&self, key: &str, problem: impl Into<String>) -> WorkloadError {
@@ -109,7 +109,8 @@ pub(super) fn read(
     let mut places = Vec::new();
     for &(group, section) in sections {
         let copies = usize::try_from(section.count).unwrap_or(0);
-        let keys = lines.keys_in(&format!("models.{group}.arrivals")).filter(|key| *key != "process");
+        let keys =
+            lines.keys_in(&format!("{}.{group}.arrivals", section.table())).filter(|key| *key != "process");
         places.push(Place { group, section, copies, first, keys: keys.collect() });
         first += copies;
     }
@@ -131,7 +132,10 @@ fn read_synthetic(place: &Place<'_>) -> Result<Process, WorkloadError> {
     let word = section.process.as_deref().unwrap_or("poisson");
     let all: Vec<(&str, &[&str])> = PROCESSES.iter().copied().chain([("trace", &[] as &[&str])]).collect();
     place.check_keys("process", word, &all)?;
-    let at_rate = format!("models.{}.rate", place.group);
+    if place.section.has_no_traffic() {
+        return Ok(Process::Silent);
+    }
+    let at_rate = format!("{}.{}.rate", place.section.table(), place.group);
     let rate = place
         .section
         .rate

@@ -28,21 +28,24 @@ pub(super) fn read(
     tenants: &[Tenant],
     files: &mut Texts<'_>,
 ) -> Result<Model, WorkloadError> {
-    let at = |key: &str| format!("models.{group}.{key}");
+    let at = |key: &str| format!("{}.{group}.{key}", section.table());
     let wrong = |key: &str, problem: String| Err(WorkloadError::new(at(key), problem));
     let profile =
         section.profile.as_ref().map(|profile| Profile::read(profile, &at("profile"), files)).transpose()?;
+    let slo = section
+        .slo
+        .ok_or_else(|| WorkloadError::new(at("slo"), "expected a value: this key has no default"))?;
     let rows = read_rows(&section.rows, profile.as_ref(), &at("rows"))?;
     let largest = rows.iter().map(|(rows, _)| rows).max().unwrap_or(1);
     let alone = profile.as_ref().map_or(0, |profile| profile.time(largest));
-    if section.slo.0 < alone {
-        let (slo, alone) = (show(section.slo.0), show(alone));
+    if slo.0 < alone {
+        let (slo, alone) = (show(slo.0), show(alone));
         return wrong(
             "slo",
             format!("{slo} cannot be met: a request of {largest} row(s) alone takes {alone}"),
         );
     }
-    if section.slo.0 == 0 {
+    if slo.0 == 0 {
         return wrong("slo", "expected more than 0".to_owned());
     }
     if section.priority > PRIORITY_MAX {
@@ -64,7 +67,7 @@ pub(super) fn read(
         group: group.to_owned(),
         model: section.model.clone().unwrap_or_else(|| group.to_owned()),
         load: section.load.map(|span| span.0),
-        slo: section.slo.0,
+        slo: slo.0,
         profile,
         rows,
         row_bytes: section.row_bytes,
@@ -73,6 +76,7 @@ pub(super) fn read(
         tenants,
         deadline: section.deadline && !best_effort,
         overhead: Spans::read(section.overhead.as_ref(), &at("overhead"))?,
+        pipeline: None,
         rollout,
         process,
     })

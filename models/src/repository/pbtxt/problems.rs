@@ -21,6 +21,11 @@ impl<'a> Problems<'a> {
         Self { model, text, layout, found: Vec::new() }
     }
 
+    /// Name of the model.
+    pub(super) fn model(&self) -> &str {
+        self.model.as_str()
+    }
+
     /// Adds a problem of the field at a path with indices.
     pub(super) fn add(&mut self, path: &str, reason: String) {
         let position = self.layout.position(path);

@@ -51,7 +51,7 @@ const TENSORRT: &str = "only TensorRT engines have it; export the model to ONNX"
 /// Every field of `ModelConfig`, in the order of the schema.
 pub(super) const FIELDS: &[FieldSupport] = &[
     honored("name", "must be the name of the folder, or empty"),
-    honored("platform", "`onnxruntime_onnx` and `tract_onnx`"),
+    honored("platform", "`onnxruntime_onnx`, `tract_onnx` and `ensemble`"),
     honored(
         "backend",
         "`onnxruntime` runs on ONNX Runtime where its library is found, otherwise on tract; or `python`, `tract`, `synthetic`",
@@ -116,7 +116,15 @@ pub(super) const FIELDS: &[FieldSupport] = &[
     ignored("sequence_batching.state.use_same_buffer_for_input_output", "buffers do not change answers"),
     ignored("sequence_batching.state.use_growable_memory", "buffers do not change answers"),
     refused("sequence_batching.iterative_sequence", "models give one response for each request"),
-    refused("ensemble_scheduling", "call the models one after the other"),
+    honored(
+        "ensemble_scheduling",
+        "a step starts as soon as its tensors are there; the objective is one for all steps",
+    ),
+    refused("ensemble_scheduling.step.model_namespace", "give each model a name of its own"),
+    ignored(
+        "ensemble_scheduling.max_inflight_requests",
+        "a step that cannot meet the deadline of its request is dropped, so steps do not pile up",
+    ),
     honored("instance_group", "the sum of `count` is the most lanes that run the model"),
     ignored("instance_group.name", "lanes have numbers"),
     ignored("instance_group.kind", "placement decides which devices run a model"),

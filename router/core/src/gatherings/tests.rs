@@ -23,6 +23,7 @@ fn arrival(slot: u32, model: u32, rows: u32, deadline: Option<Nanos>) -> Arrival
         bytes: 1,
         deadline,
         timeout_action: Default::default(),
+        pipeline: None,
     }
 }
 

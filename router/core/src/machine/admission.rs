@@ -7,6 +7,7 @@ use crate::event::{Arrival, Effect, Effects, Outcome, Reason, TimeoutAction};
 use crate::forecast::Forecast;
 use crate::machine::Router;
 use crate::model::Model;
+use crate::pipeline::Times;
 use crate::pool::Pool;
 use crate::queue::{Queue, QueueKey};
 use crate::records::Decided;
@@ -22,9 +23,11 @@ const SOON: f64 = 3.0;
 const OVERLOAD: f64 = 0.1;
 
 impl Router {
-    pub(super) fn arrive(&mut self, arrival: &Arrival, effects: &mut Effects) {
+    /// `is_new`: it counts against the request rate of its tenant.
+    pub(super) fn arrive(&mut self, arrival: &Arrival, is_new: bool, effects: &mut Effects) {
         let now = self.now;
-        let mut standing = self.tenants.standing(now, arrival.tenant);
+        let mut standing = self.tenants.standing(now, arrival.tenant, is_new);
+        let times = self.times_of(arrival);
         if arrival.class.is_best_effort() && standing == Standing::Within {
             (standing, self.has_best_effort) = (Standing::Borrows, true);
         }
@@ -32,11 +35,11 @@ impl Router {
         if let Some(model) = self.model_mut(arrival.model).filter(|_| standing == Standing::Within) {
             model.rate.count(now, arrival.rows);
             model.row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
-            if let Some(deadline) = arrival.deadline {
-                model.slo = deadline.since(now);
+            if let Some(times) = times {
+                model.slo = times.due.since(now);
             }
         }
-        let Err((reason, forecast)) = self.admit(arrival, standing) else { return };
+        let Err((reason, forecast)) = self.admit(arrival, times, (standing, is_new)) else { return };
         let outcome = if reason == Reason::DeadlinePassed { Outcome::Expired } else { Outcome::Refused };
         let dropped = matches!(reason, Reason::DeadlineUnmeetable | Reason::QueueFull | Reason::MemoryFull);
         if dropped && standing == Standing::Within {
@@ -58,17 +61,22 @@ impl Router {
         effects.push(Effect::Finish { request: arrival.request, outcome, reason });
     }
 
-    fn admit(&mut self, arrival: &Arrival, standing: Standing) -> Result<(), (Reason, Forecast)> {
+    fn admit(
+        &mut self,
+        arrival: &Arrival,
+        times: Option<Times>,
+        (standing, is_new): (Standing, bool),
+    ) -> Result<(), (Reason, Forecast)> {
         self.check_bounds(arrival, standing).map_err(|reason| (reason, Forecast::default()))?;
         let borrowed = standing == Standing::Borrows;
-        let mut deadline = arrival.deadline.unwrap_or(Nanos::NEVER);
+        let mut deadline = times.map_or(Nanos::NEVER, |times| times.latest);
         let mut wanted_by = match deadline {
             Nanos::NEVER => deadline,
             deadline => deadline.before(self.config.margin.min(Nanos(deadline.since(self.now).0 / 8))),
         };
         let (forecast, mut queued_behind) = self.forecast(arrival, wanted_by, borrowed);
-        let passed = deadline <= self.now;
-        let late = passed || forecast.end > if queued_behind { wanted_by } else { deadline };
+        let passed = arrival.deadline.is_some_and(|deadline| deadline <= self.now);
+        let late = deadline <= self.now || forecast.end > if queued_behind { wanted_by } else { deadline };
         if late && arrival.timeout_action == TimeoutAction::Reject {
             return Err((if passed { Reason::DeadlinePassed } else { Reason::DeadlineUnmeetable }, forecast));
         }
@@ -88,6 +96,7 @@ impl Router {
             arrived: self.now,
             deadline,
             timeout_action: arrival.timeout_action,
+            position: arrival.pipeline,
             delayed: late,
             wanted_by,
             sequence,
@@ -118,7 +127,9 @@ impl Router {
         if borrowed {
             return Ok(());
         }
-        self.tenants.admitted(now, arrival.tenant);
+        if is_new {
+            self.tenants.admitted(now, arrival.tenant);
+        }
         self.note_slack(slot);
         Ok(())
     }

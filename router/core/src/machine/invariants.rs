@@ -40,7 +40,7 @@ pub use checker::Checker;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{id}: {detail}")]
 pub struct Violation {
-    /// R1 to R14.
+    /// R1 to R15.
     pub id: &'static str,
     /// What was found.
     pub detail: String,

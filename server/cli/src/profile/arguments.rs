@@ -74,7 +74,7 @@ Ctrl-C stops the run; the same command resumes it. `tessera plan` reads the file
 Exit code 0: success. 1: a model could not be measured. 2: wrong usage. 130: stopped by Ctrl-C.";
 
 /// A name and extents of 1 and more. The last `=` counts: names may have one.
-fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
+pub fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
     let wrong = || format!("expected an input and its shape such as `image=3x224x224`, got `{text}`");
     let (name, extents) = text.rsplit_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
     let extent = |word: &str| word.parse::<u64>().ok().filter(|extent| *extent > 0);
@@ -90,7 +90,7 @@ fn shape(text: &str) -> Result<(String, Vec<u64>), String> {
 const SHORTEST: TimeSpan = TimeSpan(std::time::Duration::from_millis(1));
 const LONGEST: TimeSpan = TimeSpan(std::time::Duration::from_secs(600));
 
-fn time(text: &str) -> Result<TimeSpan, String> {
+pub fn time(text: &str) -> Result<TimeSpan, String> {
     let span: TimeSpan = text.parse().map_err(|error: models::InvalidTimeSpan| error.to_string())?;
     if (SHORTEST..=LONGEST).contains(&span) {
         return Ok(span);

@@ -2,7 +2,7 @@
 
 use gpulet_core::profile::RowShape;
 use models::repository::Pbtxt;
-use models::{ContentHash, EffectiveConfig, EngineChoice, ModelFiles, ModelName, Version, inspect};
+use models::{ContentHash, EffectiveConfig, EngineChoice, Format, ModelFiles, ModelName, Version, inspect};
 use node::catalog::Source;
 use node::config::Config;
 use units::nearest;
@@ -96,6 +96,9 @@ fn subject(source: &Source, config: &Config, name: &str, versions: &[u64]) -> Re
     let version =
         version.ok_or("has no version to serve: expected a folder such as `1` with a `model.onnx` in it")?;
     let files = source.read(&name, version, pbtxt.as_ref()).map_err(|error| error.to_string())?;
+    if files.format == Format::Ensemble {
+        return Err("is an ensemble, which runs other models: measure these".to_owned());
+    }
     let signature =
         inspect(&files, &EffectiveConfig::inspection(&settings)).map_err(|error| error.to_string())?;
     let mut effective = EffectiveConfig::resolve(&name, pbtxt.as_ref(), &settings, &signature)

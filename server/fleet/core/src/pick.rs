@@ -371,6 +371,7 @@ impl Picker {
             bytes: ROW_BYTES.saturating_mul(u64::from(request.rows)),
             deadline,
             timeout_action: Default::default(),
+            pipeline: None,
         };
         self.feed(now, Event::Arrive(arrival));
         Some(Ticket(Held::Here(id)))

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::repository::QueuePolicy;
-use models::{Dim, EffectiveConfig, ModelName, ModelSettings, Signature};
+use models::{Dim, EffectiveConfig, Ensemble, ModelName, ModelSettings, Signature};
 use oip::Datatype;
 use router_core::{Class, LaneClass, ModelId, ModelSpec, ProfilePoint};
 use tokio::sync::oneshot;
@@ -28,7 +28,7 @@ use super::validation::Planned;
 use super::version::{Loaded, Placed, Settings};
 use super::{Catalog, LoadState, unknown_model};
 use crate::batching;
-use crate::metrics::{ModelLabels, ModelMetrics};
+use crate::metrics::{ModelLabels, ModelMetrics, names};
 use crate::reason::{Reason, Refusal};
 
 impl Catalog {
@@ -62,10 +62,45 @@ impl Catalog {
         settings: Option<ModelSettings>,
         priority: LoadPriority,
     ) -> Result<LoadReport, Refusal> {
+        let sent = match &files {
+            Files::Sent(sent) => sent.as_ref().map(|sent| sent.config.ensemble.clone()),
+            Files::AsBefore => None,
+        };
+        let ensemble = sent.unwrap_or_else(|| self.ensemble_of(name));
+        if let Err(refusal) = self.load_members(name, ensemble.as_ref(), priority).await {
+            self.cannot_load(name, &refusal.message);
+            return Err(refusal);
+        }
         let mut staging = Staging::new(self).await;
         staging.add_from(files, name, settings.clone(), priority).await?;
         self.set_settings(name, settings.as_ref());
         Ok(staging.commit().await.remove(name).unwrap_or_default())
+    }
+
+    async fn load_members(
+        self: &Arc<Self>,
+        name: &str,
+        ensemble: Option<&Ensemble>,
+        priority: LoadPriority,
+    ) -> Result<(), Refusal> {
+        for member in self.members_to_load(name, ensemble)? {
+            let settings = self.settings.load().get(&member).cloned();
+            let mut staging = Staging::new(self).await;
+            staging.add_from(Files::AsBefore, &member, settings, priority).await?;
+            staging.commit().await;
+        }
+        Ok(())
+    }
+
+    /// Shows why a model is not loaded whose load did not begin.
+    fn cannot_load(&self, name: &str, reason: &str) {
+        metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => name.to_owned()).increment(1);
+        tracing::warn!(model = name, %reason, "cannot load");
+        self.want(name, true);
+        let model = Arc::clone(self.models.entry(name.to_owned()).or_default().value());
+        if model.serving.load().is_empty() {
+            model.set(0, LoadState::Unavailable(reason.to_owned()));
+        }
     }
 
     /// Sets the tables of all models, for their next loads.
@@ -89,6 +124,10 @@ impl Catalog {
     pub(super) async fn take_up(&self, loaded: &Loaded, planned: Planned) {
         let Planned { config, labels, policy, rate_limit, .. } = planned;
         let queue_limit = self.limit_of(&config.queue);
+        if loaded.ensemble.is_some() {
+            loaded.settings.store(Arc::new(Settings { config: Arc::new(config), labels: Arc::new(labels) }));
+            return;
+        }
         loaded.activation.set_waiting_max(queue_limit);
         let spec = ModelSpec {
             model: loaded.id,
@@ -123,7 +162,7 @@ impl Catalog {
             first;
         let (padding, padded_times) = padded.unzip();
         let Planned { config, labels, policy, rate_limit, version, hash, file_bytes } = planned;
-        let held = config.queue.max_size.map_or(self.environment.queue_limit, NonZeroU32::get);
+        let held = limit_of(&config, self.environment.queue_limit);
         let sequences = sequences::prepare(&config, &signature, sessions.len(), held)?;
         if takes_requests && sequences.is_some() {
             sequences::check_process(engine, sessions.len(), decoupled, self.environment.live)?;
@@ -218,6 +257,7 @@ impl Catalog {
             engine,
             takes_requests,
             decoupled,
+            ensemble: None,
             lanes: Mutex::new(lanes),
             reference,
             prepared,
@@ -242,7 +282,10 @@ impl Catalog {
             self.environment.router.end_sequences(loaded.id).await;
         }
         loaded.users.wait().await;
-        self.environment.router.model_down(loaded.id).await;
+        match &loaded.ensemble {
+            Some(ensemble) => self.environment.router.pipeline_down(ensemble.pipeline).await,
+            None => self.environment.router.model_down(loaded.id).await,
+        }
         self.remove_sessions(loaded.id, loaded.lanes()).await;
         self.forget_warm(loaded.id).await;
         loaded.release_memory();
@@ -268,6 +311,7 @@ impl Catalog {
         let _layout = self.changing.read().await;
         let _control = model.control.lock().await;
         self.want(name, false);
+        self.forget_evicted(name);
         model.rollouts.forget_rejected();
         let serving = model.serving.swap(Arc::default());
         model.rollouts.supersede();
@@ -281,6 +325,11 @@ impl Catalog {
         self.source.overrides().replace(name, None)?;
         Ok(())
     }
+}
+
+/// Most queued requests of a model.
+pub(super) fn limit_of(config: &EffectiveConfig, default: u32) -> u32 {
+    config.queue.max_size.map_or(default, NonZeroU32::get)
 }
 
 /// Removes a session from a lane, if it has one.

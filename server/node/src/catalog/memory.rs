@@ -1,29 +1,55 @@
 //! Admission of models into the memory of the server, before they are loaded (docs/switching.md).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use gpulet::{CoresDevice, LaneHandle};
 use gpulet_core::memory_ledger::{Entry, MemoryLedger, Need};
 use models::{DEFAULT_MAX_BATCH, EffectiveConfig, EngineChoice, Format, LoadOptions, ModelFiles};
+use tokio::sync::Notify;
 
 use super::validation::Planned;
-use super::{Catalog, LoadState};
+use super::{Catalog, LoadPriority, LoadState};
 
 /// Copies of the weights of a model with several sessions: as its file has them, and as kernels packed them.
 const COPIES_WHEN_SHARED: u64 = 2;
 
 /// The memory of all models.
 #[derive(Clone)]
-pub(super) struct ModelMemory(Arc<Mutex<MemoryLedger>>);
+pub(super) struct ModelMemory {
+    ledger: Arc<Mutex<MemoryLedger>>,
+    /// Best-effort models that were unloaded for others, with what they need.
+    evicted: Arc<Mutex<BTreeMap<String, Need>>>,
+    /// Notified when memory was released.
+    released: Arc<Notify>,
+}
 
 impl ModelMemory {
     pub fn new(bytes: u64) -> Self {
-        Self(Arc::new(Mutex::new(MemoryLedger::new(bytes))))
+        Self {
+            ledger: Arc::new(Mutex::new(MemoryLedger::new(bytes))),
+            evicted: Arc::default(),
+            released: Arc::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryLedger> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn evicted(&self) -> MutexGuard<'_, BTreeMap<String, Need>> {
+        self.evicted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Evicted models that fit now, each by itself.
+    fn that_fit(&self) -> Vec<(String, Need)> {
+        let (ledger, evicted) = (self.lock(), self.evicted());
+        let fits = |need: &Need| ledger.to_unload(need).is_ok_and(|leaving| leaving.is_empty());
+        evicted
+            .iter()
+            .filter(|(_, need)| fits(need))
+            .map(|(name, need)| (name.clone(), need.clone()))
+            .collect()
     }
 }
 
@@ -36,6 +62,7 @@ pub(super) struct MemoryLease {
 impl Drop for MemoryLease {
     fn drop(&mut self) {
         self.memory.lock().remove(self.entry);
+        self.memory.released.notify_one();
     }
 }
 
@@ -100,6 +127,7 @@ impl Catalog {
                 "the memory of model `{name}` is needed, which is being loaded or unloaded: load it again"
             ));
         };
+        let need = self.memory.as_ref().and_then(|memory| memory.lock().need_of(name));
         let serving = model.serving.swap(Arc::default());
         if serving.is_empty() {
             return Err(format!("the memory of model `{name}` is not released yet: load it again"));
@@ -120,7 +148,33 @@ impl Catalog {
                 format!("unloaded, because model `{wanted_by}` needs its memory (`limits.model_memory`)");
             model.set(version, LoadState::Unavailable(reason));
         }
+        if let (Some(memory), Some(need)) = (&self.memory, need) {
+            memory.evicted().insert(name.to_owned(), need);
+        }
         Ok(())
+    }
+
+    /// A client loads or unloads a model, so it does not come back by itself.
+    pub(super) fn forget_evicted(&self, name: &str) {
+        if let Some(memory) = &self.memory {
+            memory.evicted().remove(name);
+        }
+    }
+
+    /// Loads evicted models again when memory was released and they fit. Runs as long as the server.
+    pub async fn return_evicted(self: Arc<Self>) {
+        let Some(memory) = self.memory.clone() else { return };
+        loop {
+            memory.released.notified().await;
+            for (model, need) in memory.that_fit() {
+                if self.load(&model, LoadPriority::Background).await.is_ok() {
+                    tracing::info!(model, "loaded again: the memory that it was unloaded for is free");
+                } else {
+                    // Others may have taken the memory. It is tried again after the next release.
+                    memory.evicted().insert(model, need);
+                }
+            }
+        }
     }
 }
 
@@ -149,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn best_effort_models_leave_for_others_and_can_be_loaded_again_when_memory_is_free() {
+    async fn best_effort_models_leave_for_others_and_return_when_memory_is_free() {
         let repository = tempfile::tempdir().unwrap();
         add(repository.path(), "job", 200);
         let options = [("limits.model_memory", "400KiB"), ("models.job.class", "best_effort")];
@@ -174,6 +228,24 @@ mod tests {
         node.catalog().unload("large").await.unwrap();
         load(&node, "job").await.unwrap();
         assert_eq!(answers(&node, "job").await, Ok(true));
+
+        load(&node, "large").await.unwrap();
+        assert!(answers(&node, "job").await.is_err());
+        let returns = tokio::spawn(std::sync::Arc::clone(node.catalog()).return_evicted());
+        node.catalog().unload("large").await.unwrap();
+        let is_back = async {
+            while answers(&node, "job").await != Ok(true) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), is_back).await.unwrap();
+
+        load(&node, "large").await.unwrap();
+        node.catalog().unload("job").await.unwrap();
+        node.catalog().unload("large").await.unwrap();
+        load(&node, "small").await.unwrap();
+        assert!(answers(&node, "job").await.is_err(), "a client unloaded it since");
+        returns.abort();
     }
 
     #[tokio::test(flavor = "multi_thread")]

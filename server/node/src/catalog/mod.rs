@@ -6,11 +6,13 @@
 
 mod activation;
 mod background;
+mod ensembles;
 mod gauges;
 pub mod latencies;
 mod load;
 mod memory;
 mod overrides;
+mod pipelines;
 mod prepare;
 mod refusal_report;
 mod remote;
@@ -18,6 +20,7 @@ mod response_cache;
 mod rollouts;
 mod selection;
 mod sequences;
+mod served_ensemble;
 mod sessions;
 mod shapes;
 mod source;
@@ -52,12 +55,14 @@ use warm::WarmSessions;
 
 pub use activation::ActivationOptions;
 pub use background::LoadPriority;
+pub use ensembles::ENSEMBLE;
 pub use gauges::ModelGauges;
 pub use load::row_bytes;
 pub use overrides::LoadParameters;
 pub use remote::SourceError;
 pub use response_cache::{CacheKey, ResponseCache, key as cache_key};
 pub use rollouts::{Mirror, RolloutState, RolloutView, Trial, VersionView};
+pub use served_ensemble::ServedEnsemble;
 pub use sessions::ModelsHeld;
 pub use shapes::Counts as ShapeCounts;
 pub use source::Source;
@@ -359,7 +364,10 @@ impl Catalog {
         if serving.is_empty() {
             return Some(not_serving(name, &model).message);
         }
-        let has_lane = serving.values().all(|loaded| loaded.has_lane() || !loaded.activation.is_active());
+        let has_lane = serving.values().all(|loaded| match &loaded.ensemble {
+            Some(served) => served.ensemble.models().into_iter().all(|member| self.is_ready(member)),
+            None => loaded.has_lane() || !loaded.activation.is_active(),
+        });
         (!has_lane).then(|| format!("model `{name}` has no lane to run on"))
     }
 

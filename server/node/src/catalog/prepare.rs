@@ -131,7 +131,7 @@ impl Catalog {
         config: &EffectiveConfig,
     ) -> Result<Vec<LaneHandle>, String> {
         let idle_lanes = &self.environment.idle_lanes;
-        let at_idle_priority = config.best_effort && !idle_lanes.is_empty();
+        let at_idle_priority = self.runs_at_idle_priority(config);
         let has_its_priority = |lane: &&LaneHandle| lane.partition().idle_priority() == at_idle_priority;
         let mut lanes: Vec<LaneHandle> = match &config.lanes {
             LaneChoice::All => all.iter().filter(has_its_priority).cloned().collect(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gpulet::LaneHandle;
 use models::engine::Session;
-use models::{Known, LoadOptions, ModelFiles, ModelName, Version, warm, warm_for};
+use models::{EffectiveConfig, Known, LoadOptions, ModelFiles, ModelName, Version, warm, warm_for};
 use router::LanePlan;
 use router_core::{LaneClass, LaneId, LaneSpec, LaneUp, ModelLanes, ModelMove, Switch};
 use tokio::sync::{Notify, OwnedRwLockWriteGuard};
@@ -37,6 +37,25 @@ impl Catalog {
     /// Every version that takes requests, by name and number.
     pub fn all_serving(&self) -> Vec<Arc<Loaded>> {
         self.serving_names().iter().flat_map(|name| self.serving(name)).collect()
+    }
+
+    /// Every version that runs on gpulets of a plan, where gpulets move.
+    pub fn all_planned(&self) -> Vec<Arc<Loaded>> {
+        let mut serving = self.all_serving();
+        serving.retain(|loaded| loaded.ensemble.is_none() && !self.runs_at_idle_priority(&loaded.config()));
+        serving
+    }
+
+    /// Every version that runs on lanes of idle priority.
+    pub fn all_at_idle_priority(&self) -> Vec<Arc<Loaded>> {
+        let mut serving = self.all_serving();
+        serving.retain(|loaded| self.runs_at_idle_priority(&loaded.config()));
+        serving
+    }
+
+    /// Whether a model with these settings runs on lanes of idle priority, which stay where they are.
+    pub(super) fn runs_at_idle_priority(&self, config: &EffectiveConfig) -> bool {
+        config.best_effort && !self.environment.idle_lanes.is_empty()
     }
 
     /// A session of a version for a lane, warmed up for batches of `rows` rows: `kept`, or a new one.
@@ -191,7 +210,10 @@ impl Catalog {
         lanes.push(lane.clone());
         lanes.sort_by_key(LaneHandle::id);
         let mut models = Vec::new();
-        for loaded in self.all_serving() {
+        for loaded in self.all_serving().into_iter().filter(|loaded| loaded.ensemble.is_none()) {
+            if lane.partition().idle_priority() != self.runs_at_idle_priority(&loaded.config()) {
+                continue;
+            }
             if !self.lanes_out_of(&lanes, &loaded.config())?.iter().any(|own| own.id() == lane.id()) {
                 continue;
             }
@@ -223,6 +245,16 @@ impl Catalog {
     /// Lanes that take batches, by number.
     pub fn lanes(&self) -> Vec<LaneHandle> {
         self.layout.load().to_vec()
+    }
+
+    /// Sets the lanes of gpulets. Those of idle priority stay.
+    pub fn lay_out_gpulets(&self, gpulets: Vec<LaneHandle>) {
+        self.layout.rcu(|before| {
+            let idle = before.iter().filter(|lane| lane.partition().idle_priority());
+            let mut lanes: Vec<LaneHandle> = idle.chain(&gpulets).cloned().collect();
+            lanes.sort_by_key(LaneHandle::id);
+            lanes
+        });
     }
 
     /// Sets the lanes that models are loaded on.

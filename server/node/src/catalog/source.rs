@@ -3,19 +3,24 @@
 use std::collections::BTreeMap;
 
 use models::repository::{Ignored, Pbtxt, Repository};
-use models::{Format, LoadError, ModelFiles, ModelName, Version};
+use models::{Format, LoadError, LoadOptions, ModelFiles, ModelName, Version, inspect};
 
 use super::overrides::Overrides;
+use super::pipelines;
 use super::remote::{Remote, SourceError};
 use crate::bundled;
-use crate::config::Repository as RepositoryConfig;
+use crate::config::{PipelineSettings, Repository as RepositoryConfig, StageSettings};
 use crate::reason::{Reason, Refusal};
+
+/// Version of a pipeline.
+const PIPELINE_VERSION: u64 = 1;
 
 /// Source of models: a repository, and what clients sent with loads.
 pub struct Source {
     base: Base,
     strict: bool,
     overrides: Overrides,
+    pipelines: BTreeMap<String, PipelineSettings>,
 }
 
 enum Base {
@@ -43,7 +48,38 @@ impl Source {
                 Base::Folder(if config.strict { repository } else { repository.lenient() })
             }
         };
-        Ok(Self { base, strict: config.strict, overrides: Overrides::default() })
+        Ok(Self { base, strict: config.strict, overrides: Overrides::default(), pipelines: BTreeMap::new() })
+    }
+
+    /// The same source with pipelines, which are models of version 1.
+    ///
+    /// # Errors
+    /// A pipeline has the name of a model.
+    pub fn with_pipelines(self, pipelines: BTreeMap<String, PipelineSettings>) -> Result<Self, String> {
+        for name in pipelines.keys() {
+            let model = ModelName::new(name).map_err(|error| format!("pipelines.{name}: {error}"))?;
+            if self.versions(&model).is_some() {
+                return Err(format!("pipelines.{name}: a model has this name: expected another one"));
+            }
+        }
+        Ok(Self { pipelines, ..self })
+    }
+
+    /// The configuration of a pipeline, by what the models of its stages take and give.
+    fn pipeline(&self, name: &ModelName, settings: &PipelineSettings) -> Result<Pbtxt, LoadError> {
+        let wrong = |reason: String| LoadError::Files { model: name.to_string(), reason };
+        let signature = |stage: &StageSettings| {
+            let model = ModelName::new(&stage.model).map_err(|error| error.to_string())?;
+            let config = self.config(&model).map_err(|error| error.to_string())?;
+            let known = self.versions(&model).ok_or_else(|| format!("model `{model}` is unknown"))?;
+            let version = stage.version.or_else(|| known.last().copied()).unwrap_or_default();
+            let files =
+                self.read(&model, Version(version), config.as_ref()).map_err(|error| error.to_string())?;
+            inspect(&files, &LoadOptions::default()).map_err(|error| error.to_string())
+        };
+        let ensemble = pipelines::ensemble(name.as_str(), settings, signature)
+            .map_err(|problem| wrong(format!("pipelines.{name}.{problem}")))?;
+        Ok(Pbtxt::of_ensemble(name, ensemble)?)
     }
 
     /// [`Source::connect`] for a program without a runtime.
@@ -79,6 +115,7 @@ impl Source {
     /// Current models and their versions.
     pub fn names(&self) -> Result<BTreeMap<String, Vec<u64>>, Refusal> {
         let mut names = self.base_names()?;
+        names.extend(self.pipelines.keys().map(|name| (name.clone(), vec![PIPELINE_VERSION])));
         names.extend(self.overrides.names());
         Ok(names)
     }
@@ -90,6 +127,9 @@ impl Source {
             let found = repository.find(name)?;
             Some(found.versions.iter().map(|version| version.0).collect())
         };
+        if self.pipelines.contains_key(name.as_str()) {
+            return Some(vec![PIPELINE_VERSION]);
+        }
         self.overrides.versions(name.as_str()).or_else(|| match &self.base {
             Base::Embedded => (name.as_str() == bundled::NAME).then(|| vec![bundled::VERSION]),
             Base::Folder(repository) => found(repository),
@@ -122,6 +162,9 @@ impl Source {
         if let Some(sent) = self.overrides.get(name.as_str()) {
             return Ok(Some(sent.config.clone()));
         }
+        if let Some(settings) = self.pipelines.get(name.as_str()) {
+            return self.pipeline(name, settings).map(Some);
+        }
         match &self.base {
             Base::Embedded => Ok(Some(Pbtxt::parse(name, bundled::CONFIG, true)?)),
             Base::Folder(repository) => repository.config(name),
@@ -136,6 +179,9 @@ impl Source {
         version: Version,
         config: Option<&Pbtxt>,
     ) -> Result<ModelFiles, LoadError> {
+        if let Some(ensemble) = config.and_then(|config| config.ensemble.as_ref()) {
+            return Ok(ModelFiles::from_bytes(name.clone(), version, Format::Ensemble, ensemble.to_bytes()));
+        }
         if let Some(sent) = self.overrides.get(name.as_str())
             && let Some((files, _)) = &sent.files
         {

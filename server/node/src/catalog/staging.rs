@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpulet_core::memory_ledger::Need;
-use models::{ModelFiles, ModelName, ModelSettings, Version};
+use models::{Format, ModelFiles, ModelName, ModelSettings, Version};
 use serde::Serialize;
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard};
 
@@ -150,6 +150,7 @@ impl Staging {
             model.rollouts.forget_rejected();
         }
         self.catalog.want(name, true);
+        self.catalog.forget_evicted(name);
         let mut load = StagedLoad {
             name: valid,
             _control: control,
@@ -297,7 +298,10 @@ impl Catalog {
         let work = move || -> Result<(Read, Vec<String>), String> {
             let (planned, files) = catalog.plan(&model, version, &settings)?;
             let new = |planned: Planned| -> Result<Read, String> {
-                let need = catalog.memory_need(&planned, &files)?;
+                let need = match files.format {
+                    Format::Ensemble => Need::default(),
+                    _ => catalog.memory_need(&planned, &files)?,
+                };
                 Ok(Read::New(Box::new((planned, files.clone(), need))))
             };
             let Some(old) = old else { return Ok((new(planned)?, Vec::new())) };
@@ -318,6 +322,9 @@ impl Catalog {
         let staged = match read {
             Read::New(read) => {
                 let (planned, files, need) = *read;
+                if files.format == Format::Ensemble {
+                    return Ok((StagedVersion::New(self.admit_ensemble(planned, &files)?), changes));
+                }
                 let memory = self.reserve_memory(name.as_str(), need).await?;
                 let catalog = Arc::clone(self);
                 let work = move || catalog.warm(planned, &files, memory);

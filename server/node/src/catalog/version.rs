@@ -15,6 +15,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use super::activation::Activation;
 use super::memory::MemoryLease;
 use super::refusal_report::RefusalReport;
+use super::served_ensemble::ServedEnsemble;
 use super::shapes::Shapes;
 use super::statistics::Statistics;
 use crate::metrics::ModelMetrics;
@@ -48,6 +49,8 @@ pub struct Loaded {
     pub takes_requests: bool,
     /// Whether a request may get any number of responses.
     pub decoupled: bool,
+    /// The models that it runs instead of sessions, if it is an ensemble.
+    pub ensemble: Option<Box<ServedEnsemble>>,
     /// Lanes that hold a session of it.
     pub(super) lanes: Mutex<Vec<Placed>>,
     /// Reference answer for further sessions. None if no synthetic input runs.

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use documented::{Documented, DocumentedFields};
+use models::ModelSettings;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 use units::{Lines, in_words, line_at, nearest};
 
 use super::{
-    Config, Effective, Origin, Problem, Problems, access, fields, models_section, sections, tenants_section,
+    Config, Effective, Origin, PipelineSettings, Problem, Problems, access, fields, models_section,
+    pipelines_section, sections, tenants_section,
 };
 
 /// One value from a flag or a variable.
@@ -94,11 +96,16 @@ pub(super) fn all() -> [Section; 17] {
     ]
 }
 
+/// Tables with a name of the operator's, with an example.
+const NAMED: [(&str, &str); 3] =
+    [("models", "[models.resnet50]"), ("tenants", "[tenants.search]"), ("pipelines", "[pipelines.ocr]")];
+
 /// Valid values by section, with their origins.
 pub struct Merged {
     sections: BTreeMap<&'static str, Table>,
     models: Table,
     tenants: Table,
+    pipelines: Table,
     origins: BTreeMap<String, Origin>,
     file: Option<PathBuf>,
     lines: Lines,
@@ -111,16 +118,18 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
         sections: BTreeMap::new(),
         models: Table::new(),
         tenants: Table::new(),
+        pipelines: Table::new(),
         origins: BTreeMap::new(),
         file: sources.file.as_ref().map(|(path, _)| path.clone()),
         lines: sources.file.as_ref().map(|(_, text)| Lines::of(text)).unwrap_or_default(),
     };
     let mut file = read_file(sources, &mut problems);
-    for (name, example) in [("models", "[models.resnet50]"), ("tenants", "[tenants.search]")] {
+    for (name, example) in NAMED {
         match file.remove(name) {
             None => {}
             Some(Value::Table(tables)) if name == "models" => merged.models = tables,
-            Some(Value::Table(tables)) => merged.tenants = tables,
+            Some(Value::Table(tables)) if name == "tenants" => merged.tenants = tables,
+            Some(Value::Table(tables)) => merged.pipelines = tables,
             Some(_) => {
                 let message = format!("expected tables like {example}");
                 problems.push(Problem::new(name, &message, &merged.file_origin(name)));
@@ -144,7 +153,8 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
         merged.sections.insert(section.name, values);
     }
     unknown_variables(&known, &sources.environment, &mut problems);
-    let names: Vec<&str> = known.iter().map(|section| section.name).chain(["models", "tenants"]).collect();
+    let names: Vec<&str> =
+        known.iter().map(|section| section.name).chain(NAMED.map(|(name, _)| name)).collect();
     for name in file.keys() {
         let origin = merged.file_origin(name);
         problems.push(Problem::new(name, &fields::unknown(name, &names, "section"), &origin));
@@ -159,6 +169,10 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
             }
             None if name == "models" => merged.assign_model(flag, &mut problems),
             None if name == "tenants" => merged.assign_tenant(flag, &mut problems),
+            None if name == "pipelines" => {
+                let message = "expected pipelines in tessera.toml: they cannot be set here";
+                problems.push(Problem::new(&flag.path, message, &flag.origin));
+            }
             None => problems.push(Problem::new(
                 &flag.path,
                 &fields::unknown(name, &names, "section"),
@@ -167,6 +181,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
         }
     }
     models_section::check(&merged.models, |path| merged.origin(path), &mut problems);
+    pipelines_section::check(&merged.pipelines, |path| merged.origin(path), &mut problems);
     tenants_section::check(&merged.tenants, |path| merged.origin(path), &mut problems);
     if problems.is_empty() { Ok(merged) } else { Err(Problems(problems)) }
 }
@@ -208,7 +223,7 @@ fn unknown_variables(known: &[Section], variables: &[(String, String)], problems
             continue;
         }
         let section = |section: &str| name.starts_with(&variable(section, ""));
-        let named = ["models", "tenants"].into_iter().find(|named| section(named));
+        let named = NAMED.map(|(named, _)| named).into_iter().find(|named| section(named));
         let message = if let Some(named) = named {
             format!(
                 "settings of {named} cannot be set in the environment: expected them in tessera.toml or as \
@@ -356,7 +371,15 @@ impl Merged {
     /// Reads the checked values into their types.
     pub fn into_config(self) -> Result<Config, Problems> {
         let effective = self.effective();
-        let Self { mut sections, models, tenants, .. } = self;
+        let Self { mut sections, models, tenants, pipelines, .. } = self;
+        let pipelines: BTreeMap<String, PipelineSettings> =
+            Value::Table(pipelines).try_into().map_err(|error| whole("pipelines", &error))?;
+        let mut models: BTreeMap<String, ModelSettings> =
+            Value::Table(models).try_into().map_err(|error| whole("models", &error))?;
+        for (name, pipeline) in &pipelines {
+            let model = models.entry(name.clone()).or_default();
+            model.slo = model.slo.or(pipeline.slo);
+        }
         Ok(Config {
             server: read(&mut sections, "server")?,
             identity: read(&mut sections, "identity")?,
@@ -376,7 +399,8 @@ impl Merged {
             partition: read(&mut sections, "partition")?,
             fleet: read(&mut sections, "fleet")?,
             tenants: Value::Table(tenants).try_into().map_err(|error| whole("tenants", &error))?,
-            models: Value::Table(models).try_into().map_err(|error| whole("models", &error))?,
+            pipelines,
+            models,
             file: None,
             in_kubernetes: false,
             effective,
@@ -394,7 +418,8 @@ impl Merged {
                 effective.push(Effective { path, header: section.name.to_owned(), value, origin });
             }
         }
-        let named = self.tenants.iter().map(|named| ("tenants", named));
+        let named = self.pipelines.iter().map(|named| ("pipelines", named));
+        let named = named.chain(self.tenants.iter().map(|named| ("tenants", named)));
         for (kind, (name, settings)) in named.chain(self.models.iter().map(|named| ("models", named))) {
             for (key, value) in settings.as_table().into_iter().flatten() {
                 let path = format!("{kind}.{name}.{key}");

@@ -15,6 +15,7 @@ mod jobs_section;
 mod merge;
 mod models_section;
 mod network;
+mod pipelines_section;
 mod print;
 pub mod reference;
 pub mod sections;
@@ -48,6 +49,7 @@ pub use fleet_section::{Fleet, FleetNode, NodeAddress};
 pub use jobs_section::Jobs;
 pub use merge::{Assignment, Sources};
 pub use network::Network;
+pub use pipelines_section::{OneOrMore, PipelineSettings, StageSettings};
 pub use sections::{
     AccessLogRequests, Cache, Devices, Emulated, Gpus, Interference, Isolation, Lanes, Limits, LoadMode,
     LogFormat, Metrics, Partition, RateLimitMode, RateLimits, RemoteRepository, Repository,
@@ -103,6 +105,8 @@ pub struct Config {
     pub fleet: Fleet,
     /// `[tenants.NAME]`.
     pub tenants: BTreeMap<String, TenantSettings>,
+    /// `[pipelines.NAME]`.
+    pub pipelines: BTreeMap<String, PipelineSettings>,
     /// `[models.NAME]`.
     pub models: BTreeMap<String, ModelSettings>,
     /// The configuration file as it was read. `None`: defaults, environment and flags only.
@@ -413,6 +417,13 @@ impl Config {
                     &path,
                     "cannot be combined with `partition.live`, which chooses the lanes: expected only one of them".to_owned(),
                 );
+            }
+        }
+        for (name, pipeline) in &self.pipelines {
+            if pipeline.slo.is_some() && self.models.get(name).is_some_and(|model| model.slo != pipeline.slo)
+            {
+                let message = format!("set together with models.{name}.slo: expected one of them");
+                report(&format!("pipelines.{name}.slo"), message);
             }
         }
         for (name, tenant) in &self.tenants {

@@ -12,7 +12,10 @@ use toml::{Table, Value};
 use units::nearest;
 
 use super::merge;
-use super::{ConfigArgs, Emulated, FleetNode, TenantSettings, fields, models_section, tenants_section};
+use super::{
+    ConfigArgs, Emulated, FleetNode, PipelineSettings, TenantSettings, fields, models_section,
+    pipelines_section, tenants_section,
+};
 
 /// When a changed value has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -121,6 +124,7 @@ pub fn sections() -> Vec<Section> {
         }
     }
     sections.push(tenants());
+    sections.push(pipelines());
     sections.extend(models());
     sections
 }
@@ -155,6 +159,18 @@ fn tenants() -> Section {
         name: "tenants.NAME".to_owned(),
         about: "One table for each tenant: its share under contention, and what it may use at most."
             .to_owned(),
+        settings: settings.collect(),
+    }
+}
+
+fn pipelines() -> Section {
+    let settings = fields::of::<PipelineSettings>().iter().map(|key| {
+        let docs = Docs::of(PipelineSettings::get_field_docs(key).unwrap_or_default());
+        setting("pipelines.NAME", key, &docs, None, &|value| pipelines_section::check_key(key, value))
+    });
+    Section {
+        name: "pipelines.NAME".to_owned(),
+        about: "One table for each pipeline: models that run as the stages of one.".to_owned(),
         settings: settings.collect(),
     }
 }
@@ -321,6 +337,9 @@ fn general_path(query: &str) -> String {
     if let Some((_, key)) = query.strip_prefix("tenants.").and_then(|rest| rest.rsplit_once('.')) {
         return format!("tenants.NAME.{key}");
     }
+    if let Some((_, key)) = query.strip_prefix("pipelines.").and_then(|rest| rest.rsplit_once('.')) {
+        return format!("pipelines.NAME.{key}");
+    }
     let entry = ["devices.emulated", "fleet.nodes"].into_iter().find_map(|list| {
         let (_, rest) = query.strip_prefix(list)?.split_once(']')?;
         Some(format!("{list}[]{rest}"))
@@ -387,7 +406,7 @@ mod tests {
         assert_eq!(paths("devices.emulated[2].kind").unwrap(), ["devices.emulated[].kind"]);
         assert_eq!(paths("fleet.nodes[0].http").unwrap(), ["fleet.nodes[].http"]);
         assert_eq!(paths("tenants.a.b.weight").unwrap(), ["tenants.NAME.weight"]);
-        assert_eq!(paths("slo").unwrap(), ["models.NAME.slo"]);
+        assert_eq!(paths("slo").unwrap(), ["pipelines.NAME.slo", "models.NAME.slo"]);
         assert_eq!(paths("TESSERA_SERVER_HTTP").unwrap(), ["server.http"]);
         assert_eq!(paths("--lanes").unwrap(), ["lanes.count"]);
         assert!(paths("[limits]").unwrap().len() > 10);

@@ -56,7 +56,8 @@ impl Layout {
         lanes: Vec<LaneHandle>,
     ) -> Self {
         let router = catalog.router().clone();
-        let unclaimed = devices.start().iter().cloned().zip(lanes).collect();
+        let started = devices.start().iter().cloned().zip(lanes);
+        let unclaimed = started.filter(|(share, _)| !share.idle_priority).collect();
         let lanes = Mutex::new(Lanes { unclaimed, ..Lanes::default() });
         let lanes_max = devices.lanes_max(true);
         Self { catalog, router, devices, failures, lanes_max, lanes }
@@ -116,7 +117,8 @@ impl Layout {
             return Ok(());
         }
         let known = lanes.by_gpulet.values().chain(lanes.unclaimed.iter().map(|(_, lane)| lane));
-        let taken: BTreeSet<u32> = known.map(LaneHandle::id).collect();
+        let idle = self.devices.idle_lanes().into_values();
+        let taken: BTreeSet<u32> = known.map(LaneHandle::id).chain(idle).collect();
         let id = lane_plan::free_lane(self.lanes_max, |id| taken.contains(&id))
             .map_err(|error| error.to_string())?;
         let lane = self.devices.open(id, share, self.router.lane_sink(), self.failures.watch());
@@ -243,7 +245,7 @@ impl Layout {
         let new: Vec<LaneHandle> =
             active.iter().filter(|lane| !known.contains(&lane.id())).cloned().collect();
         let plan = LanePlan { new, switch: switch_of_lanes };
-        let serving = self.catalog.all_serving();
+        let serving = self.catalog.all_planned();
         // Before the router refuses their requests for want of a lane: those then wait for one instead.
         let leaving: Vec<&Arc<Loaded>> = serving
             .iter()
@@ -267,7 +269,7 @@ impl Layout {
                 }
             }
         }
-        self.catalog.lay_out(active);
+        self.catalog.lay_out_gpulets(active);
         Ok(())
     }
 
@@ -276,7 +278,7 @@ impl Layout {
     pub fn is_stale(&self) -> bool {
         let lanes = self.lanes();
         let Some((switch, known)) = &lanes.in_force else { return false };
-        let serving = self.catalog.all_serving();
+        let serving = self.catalog.all_planned();
         serving.iter().any(|loaded| !known.contains(&loaded.id) && has_route(switch, loaded))
     }
 
@@ -294,7 +296,7 @@ impl Layout {
 
     fn lane_plan(&self, switch: &Switch) -> Result<router_core::Switch, String> {
         let lane = |gpulet: GpuletId| self.lane_of(gpulet).ok().map(|lane| LaneId(lane.id()));
-        let serving = self.catalog.all_serving();
+        let serving = self.catalog.all_planned();
         let models: Vec<Model> = serving
             .iter()
             .map(|loaded| terms::model(loaded, terms::known_of(&self.devices, loaded)))

@@ -1,6 +1,6 @@
 //! The task that runs the control loop: its clock, its lanes and its log messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,10 +124,11 @@ impl Task {
         }
     }
 
-    /// The version of every model that serves requests without a version.
+    /// The version of every planned model that serves requests without a version.
     fn models(&self) -> Vec<Arc<Loaded>> {
-        let names = self.catalog.serving_names();
-        names.iter().filter_map(|name| self.catalog.find(name, None).ok()).collect()
+        let planned: BTreeSet<String> =
+            self.catalog.all_planned().iter().map(|loaded| loaded.name.clone()).collect();
+        planned.iter().filter_map(|name| self.catalog.find(name, None).ok()).collect()
     }
 
     /// Reports the load to the controller, and makes a plan if the controller requests one.
@@ -140,7 +141,8 @@ impl Task {
         self.terms.tell_other_shapes(&known, &models);
         let known = known.into_iter().zip(&models);
         let looked = known.map(|(model, loaded)| ModelLoad { model, seen: load::seen(loaded, &snapshot) });
-        let look = LoadReport { models: looked.collect(), ran: self.ran(&models) };
+        let reserved = self.terms.reserved(&self.catalog.all_at_idle_priority());
+        let look = LoadReport { models: looked.collect(), ran: self.ran(&models), reserved };
         let question = self.process(Event::Load(look));
         self.interference.tell(&self.controller.interference());
         self.show_plan(&models);

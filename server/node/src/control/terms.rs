@@ -8,6 +8,7 @@ use gpulet::{CoresDevice, DeviceInfo};
 #[cfg(test)]
 pub use gpulet_core::control::Targets;
 use gpulet_core::control::{self, InitialGpulet, Model};
+use gpulet_core::id::DeviceId;
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
 use gpulet_core::problem::{Device, DeviceType};
@@ -61,7 +62,7 @@ fn planned_with(info: &DeviceInfo, shares_time: bool) -> Device {
 impl Terms {
     /// Creates the inputs for these devices.
     pub fn new(own: Arc<Devices>, policy: Policy) -> Self {
-        let start = own.start().iter().map(|share| InitialGpulet {
+        let start = own.movable().map(|share| InitialGpulet {
             device: share.device.clone(),
             first_unit: share.first_unit,
             units: share.units,
@@ -90,6 +91,31 @@ impl Terms {
             model(loaded, profiles.clone())
         };
         loaded.iter().map(of).collect()
+    }
+
+    /// Bytes of each device's memory that the sessions of these versions have: by their profiles, or the size of their files.
+    pub fn reserved(&self, loaded: &[Arc<Loaded>]) -> BTreeMap<DeviceId, u64> {
+        let mut reserved = BTreeMap::new();
+        for version in loaded {
+            let known = known_of(&self.own, version).ok();
+            for lane in version.lanes() {
+                let Some(share) = self.own.share_of(lane.id()) else { continue };
+                let device_type = self.own.infos().find(|info| share.device == info.name.as_str());
+                let profile = known
+                    .iter()
+                    .flat_map(|known| known.iter())
+                    .find(|profile| device_type.is_some_and(|info| info.device_type == profile.device()));
+                let bytes = profile.map_or(version.file_bytes, |profile| {
+                    let rows = version.signature.max_batch.clamp(1, profile.batches().1.max(1));
+                    let [weights, arena] =
+                        [profile.weights_bytes(), profile.arena_bytes(rows)].map(Option::unwrap_or_default);
+                    weights.saturating_add(arena)
+                });
+                let sum: &mut u64 = reserved.entry(share.device).or_default();
+                *sum = sum.saturating_add(bytes);
+            }
+        }
+        reserved
     }
 
     /// Logs once for each version that its requests have other shapes than its profiles.

@@ -79,7 +79,7 @@ impl Machine {
             batches,
             time_us: Micros(time_us),
         });
-        let look = LoadReport { models, ran: ran.collect() };
+        let look = LoadReport { models, ran: ran.collect(), ..LoadReport::default() };
         self.bench.handle(Event::Load(look));
         self.bench.now = self.bench.now.after(SECOND);
         self.bench.handle(Event::Rollout(Happened::Tick));

@@ -59,7 +59,7 @@ impl Pair {
             batches,
             time_us: Micros(time_us),
         });
-        let look = LoadReport { models: looked.to_vec(), ran: ran.collect() };
+        let look = LoadReport { models: looked.to_vec(), ran: ran.collect(), ..LoadReport::default() };
         self.bench.handle(Event::Load(look));
         self.bench.now = self.bench.now.after(SECOND);
         self.bench.handle(Event::Rollout(Happened::Tick));

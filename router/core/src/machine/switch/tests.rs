@@ -69,6 +69,7 @@ fn arrive(router: &mut Router, ms: u64, slot: u32, model: u32) -> Vec<Effect> {
             bytes: 64,
             deadline,
             timeout_action: Default::default(),
+            pipeline: None,
         }),
     )
 }

@@ -43,6 +43,7 @@ fn router() -> Router {
             bytes: 64,
             deadline: Some(Nanos::from_millis(5_000)),
             timeout_action: Default::default(),
+            pipeline: None,
         }));
     }
     router.check().unwrap();

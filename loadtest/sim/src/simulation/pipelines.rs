@@ -1,0 +1,305 @@
+//! Requests of pipelines: which stages of them run, and what comes of each.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use router_core::pipeline::{Budgets, Graph, Progress, StageCosts};
+use router_core::{
+    Arrival, Class, Event, ModelId, ModelSpec, Nanos, Outcome, PipelineId, PipelineSpec, PipelineStage,
+    Position, Reason, RequestId, ShapeKey, Split, Tenant,
+};
+use workload::{Deadlines, ObjectiveSplit, Offered, Workload, WorkloadError};
+
+use super::Simulation;
+use crate::error::{Breach, SimError};
+use crate::inflight::{Part, Request};
+
+/// Steps that an objective is divided into. More make the split finer than batch times are known.
+const STEPS: u32 = 200;
+
+/// A part of a stage that ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartEnd {
+    pub request: RequestId,
+    pub flow: u32,
+    pub stage: u32,
+    pub outcome: Outcome,
+    pub reason: Reason,
+}
+
+/// An unfinished request of a pipeline.
+#[derive(Debug)]
+struct Flow {
+    request: Request,
+    /// Its number among the requests of its pipeline.
+    number: u64,
+    progress: Progress,
+    /// Parts of each stage that have not ended.
+    left: Vec<u32>,
+    /// Rows that came of each stage.
+    rows: Vec<u32>,
+    running: Vec<RequestId>,
+    /// How it ended, while parts of it still run.
+    ended: bool,
+}
+
+/// All pipelines of a workload, and their unfinished requests.
+#[derive(Debug, Default)]
+pub(super) struct Pipelines {
+    /// By number in the list of models.
+    pub specs: BTreeMap<u32, PipelineSpec>,
+    pub ended: VecDeque<PartEnd>,
+    flows: Vec<Option<Flow>>,
+    free: Vec<u32>,
+    begun: BTreeMap<u32, u64>,
+}
+
+impl Pipelines {
+    pub fn new(workload: &Workload, models: &[ModelSpec]) -> Result<Self, SimError> {
+        let mut specs = BTreeMap::new();
+        for (number, model, pipeline) in workload.pipelines() {
+            let wrong = |problem: String| {
+                SimError::Workload(WorkloadError::apart(format!("pipelines.{}", model.name), problem))
+            };
+            let after = pipeline.stages.iter().map(|stage| stage.after.clone()).collect();
+            let graph = Graph::new(after).map_err(|error| wrong(error.to_string()))?;
+            let rows = pipeline.mean_rows();
+            let shares = match &pipeline.split {
+                ObjectiveSplit::Shares(shares) => shares.clone(),
+                ObjectiveSplit::Even => graph.even_shares(),
+                ObjectiveSplit::Plan => {
+                    let costs: Vec<StageCosts> = pipeline
+                        .stages
+                        .iter()
+                        .zip(&rows)
+                        .map(|(stage, rows)| {
+                            let points = models.get(stage.model as usize).map(|model| &model.profile);
+                            let times: Vec<(u32, Nanos)> =
+                                points.into_iter().flatten().map(|point| (point.rows, point.time)).collect();
+                            StageCosts::new(&times, *rows, Nanos(model.slo), STEPS)
+                        })
+                        .collect();
+                    // An objective too short for the rule of Nexus can still be met.
+                    Budgets::plan(&graph, &costs, STEPS)
+                        .map_or_else(|_| graph.even_shares(), |budgets| budgets.shares(STEPS))
+                }
+            };
+            let stages = pipeline.stages.iter().zip(&rows).zip(shares);
+            let stages = stages.map(|((stage, &rows), share)| PipelineStage {
+                model: ModelId(stage.model),
+                rows,
+                share: share.max(f64::MIN_POSITIVE),
+            });
+            let split = match pipeline.deadlines {
+                Deadlines::EndToEnd => Split::EndToEnd,
+                Deadlines::Static => Split::Static,
+                Deadlines::PerStage => Split::PerStage,
+            };
+            let spec = PipelineSpec { pipeline: PipelineId(number), stages: stages.collect(), graph, split };
+            specs.insert(number, spec);
+        }
+        Ok(Self { specs, ..Self::default() })
+    }
+
+    fn insert(&mut self, flow: Flow) -> u32 {
+        if let Some(slot) = self.free.pop()
+            && let Some(place) = self.flows.get_mut(slot as usize)
+        {
+            *place = Some(flow);
+            return slot;
+        }
+        self.flows.push(Some(flow));
+        u32::try_from(self.flows.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    fn flow(&mut self, slot: u32) -> Option<&mut Flow> {
+        self.flows.get_mut(slot as usize).and_then(Option::as_mut)
+    }
+
+    /// Forgets a request that ended once none of its parts runs.
+    fn settle(&mut self, slot: u32) {
+        let done = self.flow(slot).is_some_and(|flow| flow.ended && flow.running.is_empty());
+        if done && let Some(place) = self.flows.get_mut(slot as usize) {
+            *place = None;
+            self.free.push(slot);
+        }
+    }
+}
+
+impl Simulation {
+    pub(super) fn flow_arrives(&mut self, offered: &Offered, deadline: Option<Nanos>) -> Result<(), Breach> {
+        let Some(spec) = self.pipelines.specs.get(&offered.model) else {
+            invariant::violated!("sim.arrival_of_unknown_pipeline");
+            return Ok(());
+        };
+        let stages = spec.graph.len();
+        let request = Request {
+            arrived: self.now,
+            deadline,
+            model: offered.model,
+            tenant: offered.tenant,
+            rows: 1,
+            part: Part::None,
+        };
+        let progress = Progress::new(&spec.graph);
+        let number = self.pipelines.begun.entry(offered.model).or_default();
+        let flow = Flow {
+            request,
+            number: *number,
+            progress,
+            left: vec![0; stages],
+            rows: vec![0; stages],
+            running: Vec::new(),
+            ended: false,
+        };
+        *number += 1;
+        self.figures.came(&request);
+        let slot = self.pipelines.insert(flow);
+        self.start_stages(slot, true)
+    }
+
+    pub(super) fn stage_part_ended(&mut self, end: PartEnd) -> Result<(), Breach> {
+        let PartEnd { request, flow: slot, stage, outcome, reason } = end;
+        let Some(flow) = self.pipelines.flow(slot) else {
+            invariant::violated!("sim.part_of_unknown_flow");
+            return Ok(());
+        };
+        flow.running.retain(|running| *running != request);
+        if flow.ended {
+            self.pipelines.settle(slot);
+            return Ok(());
+        }
+        if outcome != Outcome::Done {
+            return self.flow_ends(slot, outcome, reason);
+        }
+        if let Some(left) = flow.left.get_mut(stage as usize) {
+            *left = left.saturating_sub(1);
+            if *left > 0 {
+                return Ok(());
+            }
+        }
+        self.stage_ended(slot, stage)?;
+        self.start_stages(slot, false)
+    }
+
+    /// All parts of a stage ended: draws what comes of it.
+    fn stage_ended(&mut self, slot: u32, stage: u32) -> Result<(), Breach> {
+        let Some(flow) = self.pipelines.flow(slot) else { return Ok(()) };
+        let (model, number) = (flow.request.model, flow.number);
+        let rows = flow.rows.get(stage as usize).copied().unwrap_or_default();
+        let described = self.workload.models.get(model as usize);
+        let drawn = described.and_then(|described| {
+            let pipeline = described.pipeline.as_ref()?;
+            Some(pipeline.draw((self.workload.seed, &described.name), number, stage, rows))
+        });
+        let (answers, rows) = drawn.unwrap_or((false, rows));
+        let Some(flow) = self.pipelines.flow(slot) else { return Ok(()) };
+        flow.progress.end(stage);
+        if let Some(own) = flow.rows.get_mut(stage as usize) {
+            *own = rows;
+        }
+        if answers { self.flow_ends(slot, Outcome::Done, Reason::Answered) } else { Ok(()) }
+    }
+
+    /// Starts the stages that can. Those without rows end at once.
+    fn start_stages(&mut self, slot: u32, mut is_new: bool) -> Result<(), Breach> {
+        loop {
+            let Some(model) =
+                self.pipelines.flow(slot).filter(|flow| !flow.ended).map(|flow| flow.request.model)
+            else {
+                return Ok(());
+            };
+            let Some(spec) = self.pipelines.specs.get(&model).cloned() else { return Ok(()) };
+            let Some(flow) = self.pipelines.flow(slot) else { return Ok(()) };
+            let ready = flow.progress.start(&spec.graph);
+            if ready.is_empty() {
+                let is_complete = flow.progress.is_complete();
+                return if is_complete {
+                    self.flow_ends(slot, Outcome::Done, Reason::Answered)
+                } else {
+                    Ok(())
+                };
+            }
+            let mut empty = Vec::new();
+            let mut arrivals = Vec::new();
+            for stage in ready {
+                if self.add_parts(slot, stage, &spec, &mut arrivals) == 0 {
+                    empty.push(stage);
+                }
+            }
+            let mut arrivals = arrivals.as_slice();
+            if is_new && let Some((first, others)) = arrivals.split_first() {
+                self.feed(Event::Arrive(*first))?;
+                arrivals = others;
+            }
+            is_new = false;
+            if !arrivals.is_empty() {
+                self.feed(Event::StageDone(arrivals))?;
+            }
+            if empty.is_empty() {
+                return Ok(());
+            }
+            for stage in empty {
+                if self.pipelines.flow(slot).is_some_and(|flow| !flow.ended) {
+                    self.stage_ended(slot, stage)?;
+                }
+            }
+        }
+    }
+
+    /// Adds the requests of a stage, none with more rows than a batch of its model. Returns how many.
+    fn add_parts(&mut self, slot: u32, stage: u32, spec: &PipelineSpec, arrivals: &mut Vec<Arrival>) -> u32 {
+        let Some(described) = spec.stages.get(stage as usize) else { return 0 };
+        let model = self.workload.models.get(described.model.0 as usize);
+        let largest = model.and_then(|model| model.profile.as_ref()).map_or(1, workload::Profile::max_batch);
+        let row_bytes = model.map_or(0, |model| model.row_bytes);
+        let Some(flow) = self.pipelines.flow(slot) else { return 0 };
+        let before = spec.graph.after(stage).iter().filter_map(|&before| flow.rows.get(before as usize));
+        let rows = before.copied().max().unwrap_or(flow.request.rows);
+        let parts = rows.div_ceil(largest);
+        if let (Some(left), Some(own)) =
+            (flow.left.get_mut(stage as usize), flow.rows.get_mut(stage as usize))
+        {
+            (*left, *own) = (parts, rows);
+        }
+        let request = Request { part: Part::Stage { flow: slot, stage }, ..flow.request };
+        let pipeline = self.workload.models.get(request.model as usize);
+        let class = Class::new(pipeline.map_or(0, |pipeline| pipeline.priority));
+        let position = Position { pipeline: spec.pipeline, stage, begun: Nanos(request.arrived) };
+        let mut rows_left = rows;
+        for _ in 0..parts {
+            let part = rows_left.min(largest);
+            rows_left -= part;
+            let id = self.requests.insert(Request { rows: part, ..request });
+            if let Some(flow) = self.pipelines.flow(slot) {
+                flow.running.push(id);
+            }
+            arrivals.push(Arrival {
+                request: id,
+                model: described.model,
+                class,
+                tenant: Tenant::new(request.tenant),
+                shape: ShapeKey::default(),
+                rows: part,
+                bytes: row_bytes.saturating_mul(u64::from(part)),
+                deadline: request.deadline,
+                timeout_action: Default::default(),
+                pipeline: Some(position),
+            });
+        }
+        parts
+    }
+
+    /// A request ended: counts it, and cancels what runs of it.
+    fn flow_ends(&mut self, slot: u32, outcome: Outcome, reason: Reason) -> Result<(), Breach> {
+        let Some(flow) = self.pipelines.flow(slot) else { return Ok(()) };
+        flow.ended = true;
+        flow.progress.stop();
+        let (request, running) = (flow.request, flow.running.clone());
+        self.figures.went(self.now, &request, outcome, reason);
+        for part in running {
+            self.feed(Event::Cancel(part))?;
+        }
+        self.pipelines.settle(slot);
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Known pipelines, and how much time their stages have.
+
+use crate::event::Arrival;
+use crate::machine::Router;
+use crate::machine::admission::least_time;
+use crate::pipeline::{Pipeline, PipelineStage, Times};
+use crate::{Nanos, PipelineId, PipelineSpec, Position};
+
+impl Router {
+    pub(super) fn pipeline_up(&mut self, spec: &PipelineSpec) {
+        if let Some(pipeline) = Pipeline::new(spec) {
+            self.pipelines.insert(spec.pipeline, pipeline);
+        }
+    }
+
+    pub(super) fn pipeline_down(&mut self, id: PipelineId) {
+        self.pipelines.remove(&id);
+    }
+
+    /// The times of a request with a deadline. That of a pipeline needs time for its later stages too.
+    pub(super) fn times_of(&self, arrival: &Arrival) -> Option<Times> {
+        let deadline = arrival.deadline?;
+        let alone = Times { due: deadline, latest: deadline };
+        let Some(position) = arrival.pipeline else { return Some(alone) };
+        let Some(pipeline) = self.pipelines.get(&position.pipeline) else { return Some(alone) };
+        let rest = pipeline.rest(position.stage, |stage| self.shortest(stage));
+        let latest = if rest > deadline { Nanos::ZERO } else { deadline.before(rest) };
+        let (due, latest) = pipeline.times(self.now, &position, deadline, latest);
+        Some(Times { due, latest })
+    }
+
+    /// A request of a stage ended after `time`. One that was dropped would have taken longer.
+    pub(super) fn stage_took(&mut self, position: &Position, time: Nanos, is_dropped: bool) {
+        let Some(pipeline) = self.pipelines.get(&position.pipeline) else { return };
+        let least = pipeline.stage(position.stage).filter(|_| is_dropped).map(|stage| self.shortest(stage));
+        if let Some(pipeline) = self.pipelines.get_mut(&position.pipeline) {
+            pipeline.took(position.stage, time.after(least.unwrap_or_default()));
+        }
+    }
+
+    /// Time of a stage whose batches start at once, on all lanes of its model. Zero while unknown.
+    fn shortest(&self, stage: &PipelineStage) -> Nanos {
+        let Some(model) = self.model(stage.model) else { return Nanos::ZERO };
+        let Some(pool) = self.pools.get(model.pool) else { return Nanos::ZERO };
+        let row_bytes = if model.row_bytes > 0 { model.row_bytes } else { model.profiled_row_bytes };
+        let rows = stage.rows.ceil().clamp(0.0, f64::from(u32::MAX)) as u32;
+        if rows == 0 {
+            return Nanos::ZERO;
+        }
+        let batches = u64::from(rows.div_ceil(model.max_batch)).div_ceil(u64::from(pool.up.len().max(1)));
+        let time = least_time(model, pool, rows.min(model.max_batch), row_bytes);
+        Nanos(time.0.saturating_mul(batches))
+    }
+}

@@ -1,0 +1,161 @@
+//! Pipelines: requests that run several models, one stage after the other, under one deadline.
+//!
+//! A pipeline is a [`Graph`] of stages. Its caller keeps the [`Progress`] of each request: which stages have ended, and which can
+//! start. Stages are ordinary requests of their models ([`crate::Event::Arrive`] for the first, [`crate::Event::StageDone`] for later
+//! ones) that carry their [`Position`]. They wait in the queues of their models with all other requests of the same shape, so batches
+//! form across pipelines. From the position, the router knows how much time the rest of the pipeline needs.
+
+mod budget;
+mod graph;
+mod progress;
+
+pub use budget::{BudgetError, Budgets, StageCosts, best_throughput};
+pub use graph::{Graph, GraphError, STAGES_MAX};
+pub use progress::Progress;
+
+use serde::Serialize;
+
+use crate::{ModelId, Nanos};
+
+/// A pipeline that the router knows. The caller may reuse a number after `Event::PipelineDown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct PipelineId(pub u32);
+
+/// Where in its pipeline a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The pipeline. A request of one that the router does not know is treated as if it were alone.
+    pub pipeline: PipelineId,
+    /// Number of the stage.
+    pub stage: u32,
+    /// When the request of the pipeline arrived.
+    pub begun: Nanos,
+}
+
+/// How the time of a request is divided among the stages of its pipeline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// One deadline. Batches are sized for a stage's share of the time that is left, so time that earlier stages did not use is used by
+    /// later ones. A request is dropped once the stages after this one would not finish in the time that they took recently, but not
+    /// before its share is over.
+    #[default]
+    EndToEnd,
+    /// Each stage has a deadline of its own, counted from the arrival at the pipeline: the sum of the shares up to it (Nexus, Shen et
+    /// al., SOSP 2019).
+    Static,
+    /// Each stage has its share from the moment it is queued, whatever earlier stages left over (InferLine, Crankshaw et al., SoCC
+    /// 2020).
+    PerStage,
+}
+
+/// A stage of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PipelineStage {
+    /// The model that it runs.
+    pub model: ModelId,
+    /// Rows of it for each request of the pipeline, in the mean.
+    pub rows: f64,
+    /// Its share of the objective: more than 0, and at most 1 in total along each path.
+    pub share: f64,
+}
+
+/// A pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PipelineSpec {
+    /// Its id. A spec of a known pipeline takes the place of the old one.
+    pub pipeline: PipelineId,
+    /// Which stage follows which.
+    pub graph: Graph,
+    /// Its stages, as many as the graph has.
+    pub stages: Vec<PipelineStage>,
+    /// How the time is divided.
+    pub split: Split,
+}
+
+/// By when a request should end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    /// Batches are sized for this time.
+    pub due: Nanos,
+    /// Beyond it, the answer comes too late.
+    pub latest: Nanos,
+}
+
+/// A known pipeline, with the sums over its paths.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pipeline {
+    spec: PipelineSpec,
+    /// Share of the longest path to the end of each stage, and from its start.
+    to: Vec<f64>,
+    from: Vec<f64>,
+    /// Nanoseconds that requests of each stage took recently, in the mean.
+    took: Vec<f64>,
+}
+
+/// Weight of a request in the mean time of its stage: about the last 50 count.
+const WEIGHT: f64 = 0.02;
+/// Later stages take up to this many times their mean time. With 1, half of the requests that start would end too late; with 2, stages
+/// are left idle.
+const CAUTION: f64 = 1.5;
+
+impl Pipeline {
+    /// `None` if the spec has not as many stages as its graph.
+    pub(crate) fn new(spec: &PipelineSpec) -> Option<Self> {
+        if spec.stages.len() != spec.graph.len() {
+            return None;
+        }
+        let share = |stage: usize| spec.stages.get(stage).map_or(0.0, |stage| stage.share);
+        let (to, from) = (spec.graph.longest_to(share), spec.graph.longest_from(share));
+        Some(Self { spec: spec.clone(), to, from, took: vec![0.0; spec.stages.len()] })
+    }
+
+    pub(crate) fn stage(&self, stage: u32) -> Option<&PipelineStage> {
+        self.spec.stages.get(stage as usize)
+    }
+
+    /// Learns how long a request of a stage took, from the time it was queued.
+    pub(crate) fn took(&mut self, stage: u32, time: Nanos) {
+        if let Some(mean) = self.took.get_mut(stage as usize) {
+            *mean += WEIGHT * (time.0 as f64 - *mean);
+        }
+    }
+
+    /// How long the stages after one take: the longest path. `shortest` is the least time of each.
+    pub(crate) fn rest(&self, stage: u32, shortest: impl Fn(&PipelineStage) -> Nanos) -> Nanos {
+        let time = |number: usize| {
+            let took = self.took.get(number).map_or(0, |mean| (CAUTION * mean) as u64);
+            self.spec.stages.get(number).map_or(0, |stage| shortest(stage).0.max(took))
+        };
+        Nanos(self.spec.graph.longest_after(stage, time))
+    }
+
+    /// By when a stage should end that is queued now, and the last moment that is not too late. `latest` is the deadline of the
+    /// request without the rest of the pipeline.
+    pub(crate) fn times(
+        &self,
+        now: Nanos,
+        position: &Position,
+        deadline: Nanos,
+        latest: Nanos,
+    ) -> (Nanos, Nanos) {
+        let stage = position.stage as usize;
+        let of = |list: &[f64]| list.get(stage).copied().unwrap_or(1.0);
+        let share = self.spec.stages.get(stage).map_or(1.0, |stage| stage.share);
+        let part = |time: Nanos, part: f64| Nanos((time.0 as f64 * part.clamp(0.0, 1.0)) as u64);
+        match self.spec.split {
+            Split::EndToEnd => {
+                let due = now.after(part(deadline.since(now), share / of(&self.from).max(share)));
+                (due, due.max(latest).min(deadline))
+            }
+            Split::Static => {
+                let end = position.begun.after(part(deadline.since(position.begun), of(&self.to)));
+                (end, end)
+            }
+            Split::PerStage => {
+                let end = now.after(part(deadline.since(position.begun), share)).min(deadline);
+                (end, end)
+            }
+        }
+    }
+}

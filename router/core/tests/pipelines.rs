@@ -1,0 +1,144 @@
+//! Requests of pipelines: what their deadlines mean to a stage.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use router_core::batch::{BatchOptions, Policy};
+use router_core::pipeline::Graph;
+use router_core::{
+    Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec, ModelId,
+    ModelLanes, ModelSpec, Nanos, Outcome, PipelineId, PipelineSpec, PipelineStage, Position, ProfilePoint,
+    Reason, RequestId, Router, RouterConfig, ShapeKey, Split, Tenant,
+};
+
+const PIPELINE: PipelineId = PipelineId(7);
+
+struct Bench {
+    router: Router,
+    effects: Effects,
+}
+
+/// Two models of 10 ms and 40 ms a batch on a lane of their own each, as the stages of a pipeline.
+fn bench(split: Split) -> Bench {
+    let mut bench =
+        Bench { router: Router::new(RouterConfig::default()).unwrap(), effects: Effects::default() };
+    for (model, time) in [(0, 10), (1, 40)] {
+        let point = |rows| ProfilePoint { rows, row_bytes: 64, time: Nanos::from_millis(time) };
+        let spec = ModelSpec {
+            measured_on: LaneClass::default(),
+            preemptible: true,
+            model: ModelId(model),
+            max_batch: 8,
+            queue_limit: 100,
+            class_limits: Vec::new(),
+            rate_limit: Default::default(),
+            policy: Policy::new("deadline", &BatchOptions::default()).unwrap(),
+            lanes: ModelLanes::Only(vec![LaneId(model)]),
+            profile: [1, 8].map(point).to_vec(),
+        };
+        bench.feed(0, Event::ModelUp(&spec));
+        bench.feed(0, Event::LaneUp(LaneSpec::new(LaneId(model), LaneClass::default())));
+    }
+    let stage = |model, share| PipelineStage { model: ModelId(model), rows: 1.0, share };
+    let stages = vec![stage(0, 0.2), stage(1, 0.8)];
+    let spec = PipelineSpec { pipeline: PIPELINE, graph: Graph::chain(2).unwrap(), stages, split };
+    bench.feed(0, Event::PipelineUp(&spec));
+    bench
+}
+
+fn arrival(slot: u32, stage: u32, begun_ms: u64, deadline_ms: u64) -> Arrival {
+    Arrival {
+        request: RequestId::new(slot, 0),
+        model: ModelId(stage),
+        class: Class::default(),
+        tenant: Tenant::default(),
+        shape: ShapeKey(0),
+        rows: 1,
+        bytes: 64,
+        deadline: Some(Nanos::from_millis(deadline_ms)),
+        timeout_action: Default::default(),
+        pipeline: Some(Position { pipeline: PIPELINE, stage, begun: Nanos::from_millis(begun_ms) }),
+    }
+}
+
+impl Bench {
+    fn feed(&mut self, at_ms: u64, event: Event<'_>) -> Vec<Effect> {
+        self.router.handle(Nanos::from_millis(at_ms), event, &mut self.effects);
+        self.router.check().unwrap();
+        let effects = self.effects.iter().copied().collect();
+        self.effects.clear();
+        effects
+    }
+}
+
+fn started(effects: &[Effect]) -> Vec<BatchId> {
+    effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Dispatch { batch, .. } => Some(*batch),
+            _ => None,
+        })
+        .collect()
+}
+
+fn refusal(effects: &[Effect]) -> Option<(Outcome, Reason)> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Finish { outcome, reason, .. } => Some((*outcome, *reason)),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_first_stage_is_refused_if_the_second_could_not_end_in_time() {
+    // 10 ms and 40 ms do not fit into 45 ms, although the first stage alone would.
+    let mut own = bench(Split::EndToEnd);
+    assert_eq!(started(&own.feed(0, Event::Arrive(arrival(0, 0, 0, 120)))).len(), 1);
+    let effects = own.feed(1, Event::Arrive(arrival(1, 0, 1, 46)));
+    assert_eq!(refusal(&effects), Some((Outcome::Refused, Reason::DeadlineUnmeetable)), "{effects:?}");
+    // Without its pipeline it is an ordinary request.
+    own.feed(2, Event::PipelineDown(PIPELINE));
+    assert_eq!(refusal(&own.feed(2, Event::Arrive(arrival(2, 0, 1, 46)))), None);
+}
+
+#[test]
+fn a_later_stage_uses_the_time_that_earlier_ones_left_over() {
+    // The first stage took all but 45 ms of 100 ms, so the share of the second one, counted from the arrival, is over at 100 ms.
+    for (split, runs) in [(Split::EndToEnd, true), (Split::Static, true), (Split::PerStage, true)] {
+        let effects = bench(split).feed(50, Event::StageDone(&[arrival(0, 1, 0, 100)]));
+        assert_eq!(started(&effects).len() == 1, runs, "{split:?}");
+    }
+    // With a static split, the first stage may take 20 ms only, even if the second one is done early.
+    for (split, runs) in [(Split::EndToEnd, true), (Split::Static, false)] {
+        let effects = bench(split).feed(25, Event::StageDone(&[arrival(0, 0, 0, 100)]));
+        assert_eq!(started(&effects).len() == 1, runs, "{split:?}");
+    }
+}
+
+#[test]
+fn the_parts_of_a_stage_form_one_batch() {
+    let mut own = bench(Split::EndToEnd);
+    let parts = [0, 1, 2].map(|slot| arrival(slot, 1, 0, 200));
+    let effects = own.feed(1, Event::StageDone(&parts));
+    let rows: Vec<u32> = effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Dispatch { rows, .. } => Some(*rows),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(rows, [3]);
+}
+
+#[test]
+fn time_that_later_stages_took_counts_for_earlier_ones() {
+    let mut own = bench(Split::EndToEnd);
+    // Requests of the second stage wait behind others and take 80 ms.
+    for slot in 0..200_u32 {
+        let at = 100 * u64::from(slot);
+        let effects = own.feed(at, Event::StageDone(&[arrival(slot, 1, at, at + 1_000)]));
+        let [batch] = started(&effects)[..] else { panic!("{effects:?}") };
+        own.feed(at + 80, Event::BatchDone(BatchReport { lane: LaneId(1), batch, ok: true }));
+    }
+    own.feed(20_000, Event::Arrive(arrival(500, 0, 20_000, 20_500)));
+    let effects = own.feed(20_001, Event::Arrive(arrival(501, 0, 20_001, 20_101)));
+    assert_eq!(refusal(&effects), Some((Outcome::Refused, Reason::DeadlineUnmeetable)), "{effects:?}");
+}

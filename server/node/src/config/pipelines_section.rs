@@ -1,0 +1,129 @@
+//! `[pipelines.NAME]`: models that run as the stages of one.
+
+use std::collections::BTreeMap;
+
+use documented::DocumentedFields;
+use models::TimeSpan;
+use serde::Deserialize;
+use toml::{Table, Value};
+use units::in_words;
+
+use super::{Origin, Problem, fields};
+
+/// Pipelines that there may be at most.
+const PIPELINES_MAX: usize = 1_000;
+
+/// One `[pipelines.NAME]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, DocumentedFields)]
+#[serde(deny_unknown_fields, default)]
+pub struct PipelineSettings {
+    /// Objective of the whole: time from the arrival of a request to its answer. Other settings of the pipeline go into
+    /// `[models.NAME]`. Default: none. Example: `"300ms"`.
+    pub slo: Option<TimeSpan>,
+    /// Its stages, each after those that it follows: tables with `model`, and `name`, `from`, `inputs`, `fan_out` or `answer_if`
+    /// ([guide](../pipelines.md)). Default: none, which is refused. Example: `[{ model = "det" }, { model = "rec", from = "det" }]`.
+    pub stages: Vec<StageSettings>,
+    /// What clients get, by name: `"STAGE.TENSOR"`, or a list of which the first that was written is taken. Default: the outputs of the
+    /// stages that no other follows. Example: `{ text = "rec.text" }`.
+    pub outputs: BTreeMap<String, OneOrMore>,
+}
+
+/// A stage of a pipeline.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StageSettings {
+    /// Name in the pipeline. Default: the name of the model.
+    pub name: Option<String>,
+    /// The model that it runs.
+    pub model: String,
+    /// Version of the model. Default: the one that requests without a version get.
+    pub version: Option<u64>,
+    /// Earlier stages whose outputs it takes as inputs of the same name.
+    #[serde(default)]
+    pub from: OneOrMore,
+    /// Inputs of the model: `"STAGE.TENSOR"`, or the name of an input of the pipeline.
+    #[serde(default)]
+    pub inputs: BTreeMap<String, String>,
+    /// Rows that come of each row, in the mean.
+    #[serde(default = "one")]
+    pub fan_out: f64,
+    /// A `BOOL` output: if it is true, the request is answered without the later stages.
+    pub answer_if: Option<String>,
+}
+
+/// `"a"` or `["a", "b"]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "expected a text, or a list of texts")]
+pub enum OneOrMore {
+    /// A single text.
+    One(String),
+    /// Several texts.
+    More(Vec<String>),
+}
+
+impl Default for OneOrMore {
+    fn default() -> Self {
+        Self::More(Vec::new())
+    }
+}
+
+impl OneOrMore {
+    /// The texts, in their order.
+    pub fn all(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::More(all) => all,
+        }
+    }
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// Reports every mistake in every pipeline's table.
+pub fn check(pipelines: &Table, origin: impl Fn(&str) -> Origin, problems: &mut Vec<Problem>) {
+    if pipelines.len() > PIPELINES_MAX {
+        let message = format!("{} pipelines: expected at most {PIPELINES_MAX}", pipelines.len());
+        problems.push(Problem::new("pipelines", &message, &origin("pipelines")));
+    }
+    for (name, settings) in pipelines {
+        let path = format!("pipelines.{name}");
+        let mut report =
+            |path: &str, message: &str| problems.push(Problem::new(path, message, &origin(path)));
+        if let Err(error) = name.parse::<models::ModelName>() {
+            report(&path, &error.to_string());
+        }
+        let Value::Table(settings) = settings else {
+            report(&path, "expected a table like [pipelines.ocr]");
+            continue;
+        };
+        if !settings.contains_key("stages") {
+            report(&path, "stages: expected a list of stages");
+        }
+        for (key, value) in settings {
+            if let Err(message) = check_key(key, value) {
+                report(&format!("{path}.{key}"), &message);
+            }
+        }
+    }
+}
+
+/// Whether a pipeline may have this key with this value.
+///
+/// # Errors
+/// What would be right.
+pub fn check_key(key: &str, value: &Value) -> Result<(), String> {
+    let known = fields::of::<PipelineSettings>();
+    if !known.contains(&key) {
+        return Err(fields::unknown(key, known, "key"));
+    }
+    let one = Table::from_iter([(key.to_owned(), value.clone())]);
+    let read = one.try_into::<PipelineSettings>().map_err(|error| in_words(error.message()))?;
+    match read.stages.iter().find(|stage| !(0.0..=1e6).contains(&stage.fan_out)) {
+        Some(stage) => {
+            Err(format!("`{}`: fan_out: expected 0 to 1000000, got {}", stage.model, stage.fan_out))
+        }
+        None => Ok(()),
+    }
+}
