@@ -85,7 +85,6 @@ ALLOWED: list[tuple[str, str, str]] = [
     (r".", r"lost_lane_time", "lane time lost, not a failed lane"),
     (r"\.service$", r"^ProtectHome=", "a systemd directive"),
     (r"archive\.py$", r"^ *\"pyvenv\.cfg\"", "a key of that file"),
-    (r"parallel/arguments\.rs$|^docs/parallel\.md$", r"alias = \"cut\"|`cut`", "a second name of a command"),
     (r"^CHANGELOG\.md$", r"`.*`", "renames name the old words"),
 ]
 ALLOW = [(re.compile(path), re.compile(line), reason) for path, line, reason in ALLOWED]

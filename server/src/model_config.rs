@@ -3,7 +3,6 @@
 
 use models::{Dim, TensorSpec, VersionPolicy};
 use node::catalog::ENSEMBLE;
-use oip::Datatype;
 use oip::proto::model_config::SchedulingChoice;
 use oip::proto::model_instance_group::Kind;
 use oip::proto::model_optimization_policy::PinnedMemoryBuffer;
@@ -156,7 +155,7 @@ fn add_parameters(config: &mut ModelConfig, view: &ModelView) {
 fn input(spec: &TensorSpec, batched: bool) -> ModelInput {
     ModelInput {
         name: spec.name.clone(),
-        data_type: data_type(spec.datatype).into(),
+        data_type: DataType::from(spec.datatype).into(),
         dims: dims(spec, batched),
         optional: spec.optional,
         ..ModelInput::default()
@@ -166,7 +165,7 @@ fn input(spec: &TensorSpec, batched: bool) -> ModelInput {
 fn output(spec: &TensorSpec, batched: bool) -> ModelOutput {
     ModelOutput {
         name: spec.name.clone(),
-        data_type: data_type(spec.datatype).into(),
+        data_type: DataType::from(spec.datatype).into(),
         dims: dims(spec, batched),
         ..ModelOutput::default()
     }
@@ -174,10 +173,4 @@ fn output(spec: &TensorSpec, batched: bool) -> ModelOutput {
 
 fn dims(spec: &TensorSpec, batched: bool) -> Vec<i64> {
     spec.dims.iter().skip(usize::from(batched)).map(|dim: &Dim| dim.to_wire()).collect()
-}
-
-/// Protobuf calls datatypes `TYPE_FP32` and the like, and `BYTES` a string.
-fn data_type(datatype: Datatype) -> DataType {
-    let name = if datatype == Datatype::Bytes { "STRING" } else { datatype.as_str() };
-    DataType::from_str_name(&format!("TYPE_{name}")).unwrap_or_default()
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -193,3 +194,18 @@ def test_a_pipeline_serves_on_while_a_stage_is_reloaded(server: Tessera) -> None
     assert status in (404, 503) and "double" in answer["error"], (status, answer)
     assert client.post("/v2/repository/models/double/load", {})[0] == 200
     until(lambda: infer(server, "positive", np.ones(1, np.float32))[0] == 200, "the pipeline serves again", 30)
+
+
+def test_an_ensemble_is_not_rolled_out(repository: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "repository"
+    shutil.copytree(repository / "double", folder / "double")
+    io = "".join(f'{kind} {{ name: "{name}" data_type: TYPE_FP32 dims: [1] }}\n' for kind, name in (("input", "a"), ("output", "b")))
+    step = 'model_name: "double" model_version: -1 input_map { key: "x" value: "a" } output_map { key: "y" value: "b" }'
+    text = f'platform: "ensemble"\nmax_batch_size: 8\n{io}ensemble_scheduling {{ step {{ {step} }} }}\n'
+    (folder / "both" / "1").mkdir(parents=True)
+    (folder / "both" / "config.pbtxt").write_text(text)
+    with Tessera(folder, "[models.both.rollout]\ncanary = 0.2\n") as server:
+        server.wait_ready(60)
+        (folder / "both" / "2").mkdir()
+        status, answer, _ = Client(server).post("/v2/repository/models/both/load", {})
+        assert status >= 400 and "is not supported for ensembles" in answer["error"], answer

@@ -44,7 +44,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("colocation", &["invariant"]),
-    ("model-parallel", &["workload"]),
+    ("model-parallel", &["invariant", "workload"]),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("model-split", &[]),
     ("models", &["model-split", "oip", "units"]),

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// Why there is no result.
+/// Why a plan or a simulation was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParallelError {

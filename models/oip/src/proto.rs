@@ -5,6 +5,7 @@
 
 #![expect(missing_docs, reason = "the fields are documented by the protocol; generated code repeats no docs")]
 
+use crate::Datatype;
 use serde::Serializer;
 
 include!(concat!(env!("OUT_DIR"), "/inference.rs"));
@@ -50,9 +51,25 @@ fn enum_name<E: NamedEnum, S: Serializer>(value: &i32, serializer: S) -> Result<
     }
 }
 
+/// Protobuf calls datatypes `TYPE_FP32` and the like, and `BYTES` a string.
+impl From<Datatype> for DataType {
+    fn from(datatype: Datatype) -> Self {
+        let name = if datatype == Datatype::Bytes { "STRING" } else { datatype.as_str() };
+        Self::from_str_name(&format!("TYPE_{name}")).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_datatype_has_a_name_in_protobuf() {
+        for datatype in Datatype::ALL {
+            assert_ne!(DataType::from(datatype), DataType::TypeInvalid, "{datatype}");
+        }
+        assert_eq!(DataType::from(Datatype::Bytes), DataType::TypeString);
+    }
 
     #[test]
     fn a_configuration_prints_as_protobuf_json() {

@@ -1,7 +1,6 @@
 //! `config.pbtxt` of stages, and of the ensemble that chains them.
 
 use model_split::STAGES_MAX;
-use oip::Datatype;
 use oip::proto::model_config::SchedulingChoice;
 use oip::proto::model_ensembling::Step;
 use oip::proto::{DataType, ModelConfig, ModelEnsembling, ModelInput, ModelOutput, ModelTensorReshape};
@@ -151,7 +150,7 @@ impl PipelineConfig<'_> {
             self.source.and_then(|source| source.input.iter().find(|input| input.name == spec.name));
         declared.cloned().unwrap_or_else(|| {
             let (dims, reshape) = dims(spec, is_batched);
-            let data_type = data_type(spec.datatype).into();
+            let data_type = DataType::from(spec.datatype).into();
             ModelInput { name: spec.name.clone(), data_type, dims, reshape, ..ModelInput::default() }
         })
     }
@@ -162,7 +161,7 @@ impl PipelineConfig<'_> {
             self.source.and_then(|source| source.output.iter().find(|output| output.name == spec.name));
         declared.cloned().unwrap_or_else(|| {
             let (dims, reshape) = dims(spec, is_batched);
-            let data_type = data_type(spec.datatype).into();
+            let data_type = DataType::from(spec.datatype).into();
             ModelOutput { name: spec.name.clone(), data_type, dims, reshape, ..ModelOutput::default() }
         })
     }
@@ -186,24 +185,5 @@ fn dims(spec: &TensorSpec, is_batched: bool) -> (Vec<i64>, Option<ModelTensorRes
     match dims.is_empty() {
         true => (vec![1], Some(ModelTensorReshape { shape: Vec::new() })),
         false => (dims, None),
-    }
-}
-
-fn data_type(datatype: Datatype) -> DataType {
-    match datatype {
-        Datatype::Bool => DataType::TypeBool,
-        Datatype::Uint8 => DataType::TypeUint8,
-        Datatype::Uint16 => DataType::TypeUint16,
-        Datatype::Uint32 => DataType::TypeUint32,
-        Datatype::Uint64 => DataType::TypeUint64,
-        Datatype::Int8 => DataType::TypeInt8,
-        Datatype::Int16 => DataType::TypeInt16,
-        Datatype::Int32 => DataType::TypeInt32,
-        Datatype::Int64 => DataType::TypeInt64,
-        Datatype::Fp16 => DataType::TypeFp16,
-        Datatype::Fp32 => DataType::TypeFp32,
-        Datatype::Fp64 => DataType::TypeFp64,
-        Datatype::Bytes => DataType::TypeString,
-        Datatype::Bf16 => DataType::TypeBf16,
     }
 }

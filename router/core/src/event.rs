@@ -86,7 +86,7 @@ pub enum Event<'a> {
     ModelChanged(&'a ModelSpec),
     /// A model version takes no new requests. `Effect::Retired` follows when its last request ended.
     ModelDown(ModelId),
-    /// A pipeline became known, or changed. Ignored unless it has as many stages as its graph.
+    /// A pipeline became known, or changed. What was learned of its stages stays if their number does.
     PipelineUp(&'a PipelineSpec),
     /// A pipeline is forgotten. Requests of its stages go on as if each were alone.
     PipelineDown(PipelineId),

@@ -110,6 +110,13 @@ impl Pipeline {
         Some(Self { spec: spec.clone(), to, from, took: vec![0.0; spec.stages.len()] })
     }
 
+    /// Takes over what was learned of an earlier spec with as many stages: only the versions of its models changed.
+    pub(crate) fn keep_times_of(&mut self, before: &Self) {
+        if before.took.len() == self.took.len() {
+            self.took.clone_from(&before.took);
+        }
+    }
+
     pub(crate) fn stage(&self, stage: u32) -> Option<&PipelineStage> {
         self.spec.stages.get(stage as usize)
     }

@@ -14,11 +14,10 @@ use node::catalog::{Catalog, Loaded, ServedEnsemble, Trial};
 use node::reason::{Reason, Refusal};
 use node::request_log::Entry;
 use oip::{Datatype, InferRequest, InferResponse, InputTensor, Parameter, Tensor, TensorData};
-use router_core::TimeoutAction;
 use router_core::pipeline::Progress;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::infer::{StepOf, attempt, class, deadline, select};
+use super::infer::{StepOf, Terms, attempt, select, terms};
 use super::{Answered, RequestContext, Timing};
 use crate::validate;
 
@@ -35,9 +34,7 @@ struct Flow<'a> {
     id: String,
     parameters: Vec<(String, Parameter)>,
     context: &'a RequestContext,
-    deadline: Option<Instant>,
-    timeout_action: TimeoutAction,
-    class: Option<NonZeroU32>,
+    terms: Terms,
 }
 
 /// Runs a request on the models of an ensemble. `step`: it is a step of another ensemble.
@@ -49,14 +46,8 @@ pub(super) async fn run(
     (mut entry, trial): (Option<&mut Entry>, &mut Option<Trial>),
 ) -> Result<Answered, Refusal> {
     let config = loaded.config();
-    let (class, deadline, timeout_action) = match step {
-        Some(step) => (step.class, step.deadline, step.timeout_action),
-        None => {
-            let class = class(&config, &request.parameters, false)?;
-            let (deadline, action) = deadline(&config, class, &request.parameters, context)?;
-            (class, deadline, action)
-        }
-    };
+    let terms = terms(&config, &request.parameters, false, (context, step))?;
+    let Terms { class, deadline, .. } = terms;
     validate::outputs(&loaded.client, request.outputs.as_deref())?;
     let valid = validate::inputs(&loaded.client, request.inputs)?;
     let rows = valid.member.rows;
@@ -74,23 +65,12 @@ pub(super) async fn run(
         Ok((held.loaded, held.user))
     };
     let members = served.ensemble.steps.iter().map(hold).collect::<Result<Vec<_>, Refusal>>()?;
-    let ids: Vec<_> = members.iter().map(|(loaded, _)| loaded.id).collect();
-    if let Some(spec) = served.changed(&ids) {
+    if let Some(spec) = catalog.changed_pipeline(served, members.iter().map(|(loaded, _)| loaded.id)) {
         catalog.router().pipeline_up(spec).await;
     }
     let mut parameters = request.parameters;
     parameters.retain(|(name, _)| !OF_THE_WHOLE.contains(&name.as_str()));
-    let flow = Flow {
-        catalog,
-        served,
-        members,
-        id: request.id.clone(),
-        parameters,
-        context,
-        deadline,
-        timeout_action,
-        class,
-    };
+    let flow = Flow { catalog, served, members, id: request.id.clone(), parameters, context, terms };
     let timing = flow.steps(&mut tensors).await?;
     let outputs = flow.outputs(&mut tensors)?;
     if let Some(entry) = entry {
@@ -208,8 +188,7 @@ impl Flow<'_> {
             begun: self.context.arrived,
             is_first,
         };
-        let (deadline, timeout_action, class) = (self.deadline, self.timeout_action, self.class);
-        let of = StepOf { deadline, timeout_action, class, stage };
+        let of = StepOf { terms: self.terms, stage };
         let mut trial = None;
         let ended = match &loaded.ensemble {
             Some(inner) => {

@@ -26,15 +26,36 @@ use crate::validate;
 /// Value of the parameter `class` of a request that runs only on lanes that no other request wants.
 const BEST_EFFORT: &str = "best_effort";
 
+/// How a request is served.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// `None`: best effort.
+    pub class: Option<NonZeroU32>,
+    pub deadline: Option<Instant>,
+    pub timeout_action: TimeoutAction,
+}
+
 /// A request that is a step of another one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StepOf {
-    /// Deadline of the whole request.
-    pub deadline: Option<Instant>,
-    pub timeout_action: TimeoutAction,
-    /// Class of the whole request. `None`: best effort.
-    pub class: Option<NonZeroU32>,
+    /// Those of the whole request.
+    pub terms: Terms,
     pub stage: router::Stage,
+}
+
+/// The terms of a request: those of the whole request for a step, or else by its parameters and the settings of its model.
+pub(super) fn terms(
+    config: &EffectiveConfig,
+    parameters: &Parameters,
+    passes_on: bool,
+    (context, step): (&RequestContext, Option<StepOf>),
+) -> Result<Terms, Refusal> {
+    if let Some(step) = step {
+        return Ok(step.terms);
+    }
+    let class = class(config, parameters, passes_on)?;
+    let (deadline, timeout_action) = deadline(config, class, parameters, context)?;
+    Ok(Terms { class, deadline, timeout_action })
 }
 
 pub(super) async fn attempt(
@@ -46,14 +67,8 @@ pub(super) async fn attempt(
     (mut entry, trial): (Option<&mut Entry>, &mut Option<Trial>),
 ) -> Result<Answered, Refusal> {
     let config = loaded.config();
-    let (class, deadline, timeout_action) = match step {
-        Some(step) => (step.class, step.deadline, step.timeout_action),
-        None => {
-            let class = class(&config, &request.parameters, loaded.takes_requests)?;
-            let (deadline, action) = deadline(&config, class, &request.parameters, context)?;
-            (class, deadline, action)
-        }
-    };
+    let Terms { class, deadline, timeout_action } =
+        terms(&config, &request.parameters, loaded.takes_requests, (context, step))?;
     if let Some(entry) = &mut entry {
         (entry.class, entry.best_effort) = (class.map_or(0, NonZeroU32::get), class.is_none());
         entry.objective = deadline.map(|deadline| deadline.saturating_duration_since(context.arrived));
@@ -205,7 +220,7 @@ fn unsigned(parameters: &Parameters, name: &str) -> Result<Option<u64>, Refusal>
 ///
 /// Arrival plus the request's `timeout` (in microseconds, 0 means none) or else the model's objective, which does not hold for best
 /// effort, at most the transport's deadline. The client disconnects at the transport's deadline, so no request is delayed beyond it.
-pub(super) fn deadline(
+fn deadline(
     config: &EffectiveConfig,
     class: Option<NonZeroU32>,
     parameters: &Parameters,
@@ -225,7 +240,7 @@ pub(super) fn deadline(
 
 /// `priority` 1 is the most urgent, 0 means the model's default (Triton's schedule policy extension). `None`: the request is of best
 /// effort, because `class` or the model says so. With `passes_on`, the model gets the parameters, and another `class` is its own.
-pub(super) fn class(
+fn class(
     config: &EffectiveConfig,
     parameters: &Parameters,
     passes_on: bool,

@@ -1,5 +1,6 @@
 //! The detailed simulator: events in order of time, with the time of HTTP, dispatch and runtime.
 
+use invariant::expected;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::f64::consts::TAU;
@@ -102,7 +103,8 @@ impl Run<'_> {
     }
 
     fn handle(&mut self, event: Event) {
-        let Some(request) = self.requests.get(event.request).copied() else { return };
+        let request = self.requests.get(event.request).copied();
+        let Some(request) = expected!(request, "parallel.event_of_unknown_request") else { return };
         let times = |group: usize| self.system.times_s(group, request.model);
         match event.step {
             Step::Dispatch => {
@@ -111,6 +113,7 @@ impl Run<'_> {
                 let Some(group) =
                     self.system.holders(request.model).iter().copied().min_by_key(|group| queued(*group))
                 else {
+                    // The placement has no copy of the model: the request counts as offered only.
                     return;
                 };
                 Outcome::count(&mut self.outcome.dispatched, group);
@@ -119,7 +122,8 @@ impl Run<'_> {
                 self.schedule(event.at_s + delay, event.request, Step::Admit { group });
             }
             Step::Admit { group } => {
-                let Some(clocks) = self.predicted.get_mut(group) else { return };
+                let clocks = self.predicted.get_mut(group);
+                let Some(clocks) = expected!(clocks, "parallel.group_without_clocks") else { return };
                 let mut now = event.at_s;
                 let mut reached = Vec::with_capacity(clocks.len());
                 for (clock, time) in clocks.iter().zip(times(group)) {
@@ -137,11 +141,11 @@ impl Run<'_> {
                 self.schedule(event.at_s + delay, event.request, Step::Stage { group, stage: 0 });
             }
             Step::Stage { group, stage } => {
-                let Some(time) = times(group).get(stage).copied() else { return };
+                let time = times(group).get(stage).copied();
+                let Some(time) = expected!(time, "parallel.stage_without_time") else { return };
                 let last = times(group).len() == stage + 1;
-                let Some(clock) = self.clocks.get_mut(group).and_then(|clocks| clocks.get_mut(stage)) else {
-                    return;
-                };
+                let clock = self.clocks.get_mut(group).and_then(|clocks| clocks.get_mut(stage));
+                let Some(clock) = expected!(clock, "parallel.stage_without_clock") else { return };
                 *clock = clock.max(event.at_s) + time;
                 let end = *clock;
                 let next = if last { Step::End { group } } else { Step::Stage { group, stage: stage + 1 } };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use invariant::expected;
 use router_core::pipeline::{Budgets, Graph, Progress, StageCosts};
 use router_core::{
     Arrival, Class, Event, ModelId, ModelSpec, Nanos, Outcome, PipelineId, PipelineSpec, PipelineStage,
@@ -38,7 +39,7 @@ struct Flow {
     /// Rows that came of each stage.
     rows: Vec<u32>,
     running: Vec<RequestId>,
-    /// How it ended, while parts of it still run.
+    /// Whether it ended, while parts of it still run.
     ended: bool,
 }
 
@@ -159,10 +160,8 @@ impl Simulation {
 
     pub(super) fn stage_part_ended(&mut self, end: PartEnd) -> Result<(), Breach> {
         let PartEnd { request, flow: slot, stage, outcome, reason } = end;
-        let Some(flow) = self.pipelines.flow(slot) else {
-            invariant::violated!("sim.part_of_unknown_flow");
-            return Ok(());
-        };
+        let flow = expected!(self.pipelines.flow(slot), "sim.part_of_unknown_flow");
+        let Some(flow) = flow else { return Ok(()) };
         flow.running.retain(|running| *running != request);
         if flow.ended {
             self.pipelines.settle(slot);
@@ -183,7 +182,8 @@ impl Simulation {
 
     /// All parts of a stage ended: draws what comes of it.
     fn stage_ended(&mut self, slot: u32, stage: u32) -> Result<(), Breach> {
-        let Some(flow) = self.pipelines.flow(slot) else { return Ok(()) };
+        let flow = expected!(self.pipelines.flow(slot), "sim.unknown_flow");
+        let Some(flow) = flow else { return Ok(()) };
         let (model, number) = (flow.request.model, flow.number);
         let rows = flow.rows.get(stage as usize).copied().unwrap_or_default();
         let described = self.workload.models.get(model as usize);
@@ -192,7 +192,8 @@ impl Simulation {
             Some(pipeline.draw((self.workload.seed, &described.name), number, stage, rows))
         });
         let (answers, rows) = drawn.unwrap_or((false, rows));
-        let Some(flow) = self.pipelines.flow(slot) else { return Ok(()) };
+        let flow = expected!(self.pipelines.flow(slot), "sim.unknown_flow");
+        let Some(flow) = flow else { return Ok(()) };
         flow.progress.end(stage);
         if let Some(own) = flow.rows.get_mut(stage as usize) {
             *own = rows;
@@ -208,8 +209,10 @@ impl Simulation {
             else {
                 return Ok(());
             };
-            let Some(spec) = self.pipelines.specs.get(&model).cloned() else { return Ok(()) };
-            let Some(flow) = self.pipelines.flow(slot) else { return Ok(()) };
+            let spec = self.pipelines.specs.get(&model).cloned();
+            let Some(spec) = expected!(spec, "sim.flow_of_unknown_pipeline") else { return Ok(()) };
+            let flow = expected!(self.pipelines.flow(slot), "sim.unknown_flow");
+            let Some(flow) = flow else { return Ok(()) };
             let ready = flow.progress.start(&spec.graph);
             if ready.is_empty() {
                 let is_complete = flow.progress.is_complete();
@@ -248,11 +251,13 @@ impl Simulation {
 
     /// Adds the requests of a stage, none with more rows than a batch of its model. Returns how many.
     fn add_parts(&mut self, slot: u32, stage: u32, spec: &PipelineSpec, arrivals: &mut Vec<Arrival>) -> u32 {
-        let Some(described) = spec.stages.get(stage as usize) else { return 0 };
+        let Some(described) = expected!(spec.stages.get(stage as usize), "sim.unknown_stage") else {
+            return 0;
+        };
         let model = self.workload.models.get(described.model.0 as usize);
         let largest = model.and_then(|model| model.profile.as_ref()).map_or(1, workload::Profile::max_batch);
         let row_bytes = model.map_or(0, |model| model.row_bytes);
-        let Some(flow) = self.pipelines.flow(slot) else { return 0 };
+        let Some(flow) = expected!(self.pipelines.flow(slot), "sim.unknown_flow") else { return 0 };
         let before = spec.graph.after(stage).iter().filter_map(|&before| flow.rows.get(before as usize));
         let rows = before.copied().max().unwrap_or(flow.request.rows);
         let parts = rows.div_ceil(largest);
@@ -291,7 +296,8 @@ impl Simulation {
 
     /// A request ended: counts it, and cancels what runs of it.
     fn flow_ends(&mut self, slot: u32, outcome: Outcome, reason: Reason) -> Result<(), Breach> {
-        let Some(flow) = self.pipelines.flow(slot) else { return Ok(()) };
+        let flow = expected!(self.pipelines.flow(slot), "sim.unknown_flow");
+        let Some(flow) = flow else { return Ok(()) };
         flow.ended = true;
         flow.progress.stop();
         let (request, running) = (flow.request, flow.running.clone());

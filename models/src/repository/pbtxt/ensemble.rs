@@ -1,9 +1,8 @@
 //! `ensemble_scheduling`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use oip::Datatype;
 use oip::proto::model_config::SchedulingChoice;
 use oip::proto::model_ensembling::Step;
 use oip::proto::{self, ModelConfig, ModelEnsembling};
@@ -98,27 +97,29 @@ pub(super) fn read(
 }
 
 impl Pbtxt {
+    /// Models that it runs, if it is an ensemble.
+    pub fn members(&self) -> BTreeSet<String> {
+        let ensemble = self.ensemble.iter();
+        ensemble.flat_map(|ensemble| ensemble.models().into_iter().map(str::to_owned)).collect()
+    }
+
     /// The configuration of an ensemble that has no file, as its file would have it.
     ///
     /// # Errors
     /// A name in it is not one of a configuration.
     pub fn of_ensemble(model: &ModelName, ensemble: Ensemble) -> Result<Self, ConfigError> {
         let mut file = Self::parse(model, "max_batch_size: 0", true)?;
-        let data_type = |datatype: Datatype| {
-            let name = if datatype == Datatype::Bytes { "STRING".to_owned() } else { datatype.to_string() };
-            proto::DataType::from_str_name(&format!("TYPE_{name}")).unwrap_or_default() as i32
-        };
         let source = Arc::make_mut(&mut file.source);
         PLATFORM.clone_into(&mut source.platform);
         source.input.extend(ensemble.inputs.iter().map(|tensor| proto::ModelInput {
             name: tensor.name.clone(),
-            data_type: data_type(tensor.datatype),
+            data_type: proto::DataType::from(tensor.datatype).into(),
             dims: tensor.dims.clone(),
             ..Default::default()
         }));
         source.output.extend(ensemble.outputs.iter().map(|tensor| proto::ModelOutput {
             name: tensor.name.clone(),
-            data_type: data_type(tensor.datatype),
+            data_type: proto::DataType::from(tensor.datatype).into(),
             dims: tensor.dims.clone(),
             ..Default::default()
         }));

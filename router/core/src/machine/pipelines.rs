@@ -1,5 +1,7 @@
 //! Known pipelines, and how much time their stages have.
 
+use invariant::expected;
+
 use crate::event::Arrival;
 use crate::machine::Router;
 use crate::machine::admission::least_time;
@@ -8,9 +10,13 @@ use crate::{Nanos, PipelineId, PipelineSpec, Position};
 
 impl Router {
     pub(super) fn pipeline_up(&mut self, spec: &PipelineSpec) {
-        if let Some(pipeline) = Pipeline::new(spec) {
-            self.pipelines.insert(spec.pipeline, pipeline);
+        let Some(mut pipeline) = expected!(Pipeline::new(spec), "router.pipeline_without_stages") else {
+            return;
+        };
+        if let Some(before) = self.pipelines.get(&spec.pipeline) {
+            pipeline.keep_times_of(before);
         }
+        self.pipelines.insert(spec.pipeline, pipeline);
     }
 
     pub(super) fn pipeline_down(&mut self, id: PipelineId) {
@@ -31,6 +37,7 @@ impl Router {
 
     /// A request of a stage ended after `time`. One that was dropped would have taken longer.
     pub(super) fn stage_took(&mut self, position: &Position, time: Nanos, is_dropped: bool) {
+        // It may have been forgotten while the request ran.
         let Some(pipeline) = self.pipelines.get(&position.pipeline) else { return };
         let least = pipeline.stage(position.stage).filter(|_| is_dropped).map(|stage| self.shortest(stage));
         if let Some(pipeline) = self.pipelines.get_mut(&position.pipeline) {
@@ -40,8 +47,10 @@ impl Router {
 
     /// Time of a stage whose batches start at once, on all lanes of its model. Zero while unknown.
     fn shortest(&self, stage: &PipelineStage) -> Nanos {
+        // It may have been unloaded.
         let Some(model) = self.model(stage.model) else { return Nanos::ZERO };
-        let Some(pool) = self.pools.get(model.pool) else { return Nanos::ZERO };
+        let pool = self.pools.get(model.pool);
+        let Some(pool) = expected!(pool, "router.model_of_unknown_pool") else { return Nanos::ZERO };
         let row_bytes = if model.row_bytes > 0 { model.row_bytes } else { model.profiled_row_bytes };
         let rows = stage.rows.ceil().clamp(0.0, f64::from(u32::MAX)) as u32;
         if rows == 0 {

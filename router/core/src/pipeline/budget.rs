@@ -37,11 +37,6 @@ impl StageCosts {
         Self { lanes: lanes.map(|lanes| if lanes.is_nan() { f64::INFINITY } else { lanes }).collect() }
     }
 
-    /// Costs by steps, from 0 on.
-    pub fn of(lanes: Vec<f64>) -> Self {
-        Self { lanes }
-    }
-
     fn at(&self, steps: u32) -> f64 {
         self.lanes.get(steps as usize).copied().unwrap_or(f64::INFINITY)
     }

@@ -23,7 +23,7 @@ pub enum GraphError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     after: Vec<Vec<u32>>,
-    before: Vec<Vec<u32>>,
+    followers: Vec<Vec<u32>>,
 }
 
 impl Graph {
@@ -35,19 +35,18 @@ impl Graph {
         if !(1..=STAGES_MAX).contains(&after.len()) {
             return Err(GraphError::Stages(after.len()));
         }
-        let mut before = vec![Vec::new(); after.len()];
+        let mut followers = vec![Vec::new(); after.len()];
         for (stage, earlier) in (0_u32..).zip(&after) {
             for &one in earlier {
-                let followers = before.get_mut(one as usize).filter(|_| one < stage);
-                let Some(followers) = followers else {
+                let Some(of_one) = followers.get_mut(one as usize).filter(|_| one < stage) else {
                     return Err(GraphError::Order { stage, after: one });
                 };
-                if !followers.contains(&stage) {
-                    followers.push(stage);
+                if !of_one.contains(&stage) {
+                    of_one.push(stage);
                 }
             }
         }
-        Ok(Self { after, before })
+        Ok(Self { after, followers })
     }
 
     /// A graph of `stages` stages, each after the one before.
@@ -73,11 +72,6 @@ impl Graph {
         self.after.get(stage as usize).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The stages that start after one.
-    pub fn followers(&self, stage: u32) -> &[u32] {
-        self.before.get(stage as usize).map(Vec::as_slice).unwrap_or_default()
-    }
-
     /// Whether each stage follows at most one, so that paths only part.
     pub fn is_tree(&self) -> bool {
         self.after.iter().all(|after| after.len() <= 1)
@@ -100,7 +94,7 @@ impl Graph {
     pub fn longest_from(&self, value: impl Fn(usize) -> f64) -> Vec<f64> {
         let mut sums = vec![0.0_f64; self.len()];
         for stage in (0..self.len()).rev() {
-            let after = self.before.get(stage).into_iter().flatten();
+            let after = self.followers.get(stage).into_iter().flatten();
             let after = after.filter_map(|&one| sums.get(one as usize).copied()).fold(0.0, f64::max);
             if let Some(sum) = sums.get_mut(stage) {
                 *sum = after + value(stage);
@@ -120,7 +114,7 @@ impl Graph {
         let first = stage as usize + 1;
         let mut sums = [0_u64; STAGES_MAX];
         let best = |sums: &[u64; STAGES_MAX], stage: usize| {
-            let after = self.before.get(stage).into_iter().flatten();
+            let after = self.followers.get(stage).into_iter().flatten();
             after.filter_map(|&one| sums.get(one as usize).copied()).max().unwrap_or(0)
         };
         for later in (first..self.len()).rev() {

@@ -22,7 +22,7 @@ pub enum ParallelAction {
     #[command(after_help = place_examples())]
     Place(Box<PlaceArgs>),
     /// One chain of layers on equal or unequal devices: where to split it.
-    #[command(visible_alias = "cut", after_help = split_examples())]
+    #[command(after_help = split_examples())]
     Split(SplitArgs),
     /// One transformer on unequal GPUs: stages with different numbers of layers and GPUs (HexGen).
     #[command(after_help = layout_examples())]

@@ -20,7 +20,7 @@ struct Run<'a> {
     policy: &'a str,
     /// None: the search has no randomness.
     seed: Option<u64>,
-    /// Why there is no split.
+    /// Why the policy found no split that fits. None if it found one.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
     #[serde(flatten)]

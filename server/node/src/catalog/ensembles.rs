@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
-use models::{Dim, Ensemble, EnsembleStep, ModelFiles, ModelName, Signature, TensorSpec};
+use models::{Dim, Ensemble, EnsembleStep, ModelFiles, Signature, TensorSpec};
 use oip::Datatype;
-use router_core::PipelineId;
 use router_core::pipeline::Graph;
+use router_core::{ModelId, PipelineId, PipelineSpec};
 use tokio_util::task::TaskTracker;
 
 use super::Catalog;
@@ -19,61 +19,72 @@ use super::shapes::Shapes;
 use super::statistics::Statistics;
 use super::validation::Planned;
 use super::version::{Loaded, Settings};
-use crate::metrics::{ModelLabels, ModelMetrics};
 use crate::reason::{Reason, Refusal};
 
 /// Name of the engine of ensembles.
 pub const ENSEMBLE: &str = "ensemble";
 
 impl Catalog {
-    /// Models that are to be loaded before an ensemble, those of inner ensembles first. Empty for other models.
+    /// What the router is to know of an ensemble of which a request holds these versions. `None`: it knows it. A request may hold the
+    /// canary of a model, so the versions that serve by default decide.
+    pub fn changed_pipeline(
+        &self,
+        served: &ServedEnsemble,
+        held: impl Iterator<Item = ModelId>,
+    ) -> Option<PipelineSpec> {
+        if served.knows(held) {
+            return None;
+        }
+        let members = served.ensemble.steps.iter().map(|step| Some(self.member(step).ok()?.id));
+        served.changed(&members.collect::<Option<Vec<_>>>()?)
+    }
+
+    /// The version that a step runs by default.
+    fn member(&self, step: &EnsembleStep) -> Result<Arc<Loaded>, Refusal> {
+        self.find(&step.model, step.version.map(|version| version.to_string()).as_deref())
+    }
+
+    /// Models that are to be loaded before one, those of inner ensembles first. None for models that are no ensembles.
     ///
     /// # Errors
     /// Ensembles run each other in a circle.
-    pub(super) fn members_to_load(&self, name: &str, own: Option<&Ensemble>) -> Result<Vec<String>, Refusal> {
+    pub(super) fn members_to_load(
+        &self,
+        name: &str,
+        members: &BTreeSet<String>,
+    ) -> Result<Vec<String>, Refusal> {
         let (mut ordered, mut path) = (Vec::new(), vec![name.to_owned()]);
-        if let Some(ensemble) = own {
-            self.add_members(ensemble, &mut path, &mut ordered)?;
-        }
+        self.add_members(members, &mut path, &mut ordered)?;
         Ok(ordered)
     }
 
     fn add_members(
         &self,
-        ensemble: &Ensemble,
+        members: &BTreeSet<String>,
         path: &mut Vec<String>,
         ordered: &mut Vec<String>,
     ) -> Result<(), Refusal> {
-        for member in ensemble.models() {
-            if path.iter().any(|outer| outer == member) {
+        for member in members {
+            if path.contains(member) {
                 let message = format!("ensembles run each other: {} -> {member}", path.join(" -> "));
                 return Err(Refusal::new(Reason::LoadFailed, message));
             }
-            if ordered.iter().any(|known| known == member) || !self.serving(member).is_empty() {
+            if ordered.contains(member) || !self.serving(member).is_empty() {
                 continue;
             }
-            if let Some(inner) = self.ensemble_of(member) {
-                path.push(member.to_owned());
-                self.add_members(&inner, path, ordered)?;
-                path.pop();
-            }
-            ordered.push(member.to_owned());
+            path.push(member.clone());
+            self.add_members(&self.source.members(member), path, ordered)?;
+            path.pop();
+            ordered.push(member.clone());
         }
         Ok(())
-    }
-
-    /// The steps that the configuration of a model names.
-    pub(super) fn ensemble_of(&self, name: &str) -> Option<Ensemble> {
-        let name = ModelName::new(name).ok()?;
-        self.source.config(&name).ok().flatten().and_then(|config| config.ensemble)
     }
 
     /// Makes an ensemble ready. Its models are loaded already.
     pub(super) fn admit_ensemble(&self, planned: Planned, files: &ModelFiles) -> Result<Arc<Loaded>, String> {
         let ensemble = Ensemble::of(files).map_err(|error| error.to_string())?;
         let members = ensemble.steps.iter().enumerate().map(|(number, step)| {
-            let found = self.find(&step.model, step.version.map(|version| version.to_string()).as_deref());
-            let found = found.map_err(|refusal| format!("step {number}: {}", refusal.message))?;
+            let found = self.member(step).map_err(|refusal| format!("step {number}: {}", refusal.message))?;
             if found.decoupled {
                 let problem = "may give any number of responses: expected a model that gives one";
                 return Err(format!("step {number}: model `{}` {problem}", step.model));
@@ -94,11 +105,7 @@ impl Catalog {
             id,
             load: self.next_load(),
             caches: config.caches_responses() && self.response_cache().is_on(),
-            metrics: ModelMetrics::new(
-                &ModelLabels { model: &name, version, tags: &config.metric_tags() },
-                config.caches_responses(),
-                self.environment.triton_names,
-            ),
+            metrics: self.metrics_of(&config, version),
             name,
             version,
             shapes: Shapes::new(&signature),

@@ -1,6 +1,6 @@
 //! Loading, replacing and unloading.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use gpulet::LaneHandle;
 use models::engine::Session;
 use models::repository::QueuePolicy;
-use models::{Dim, EffectiveConfig, Ensemble, ModelName, ModelSettings, Signature};
+use models::{Dim, EffectiveConfig, ModelName, ModelSettings, Signature};
 use oip::Datatype;
 use router_core::{Class, LaneClass, ModelId, ModelSpec, ProfilePoint};
 use tokio::sync::oneshot;
@@ -62,12 +62,11 @@ impl Catalog {
         settings: Option<ModelSettings>,
         priority: LoadPriority,
     ) -> Result<LoadReport, Refusal> {
-        let sent = match &files {
-            Files::Sent(sent) => sent.as_ref().map(|sent| sent.config.ensemble.clone()),
-            Files::AsBefore => None,
+        let members = match &files {
+            Files::Sent(Some(sent)) => sent.config.members(),
+            Files::Sent(None) | Files::AsBefore => self.source.members(name),
         };
-        let ensemble = sent.unwrap_or_else(|| self.ensemble_of(name));
-        if let Err(refusal) = self.load_members(name, ensemble.as_ref(), priority).await {
+        if let Err(refusal) = self.load_members(name, &members, priority).await {
             self.cannot_load(name, &refusal.message);
             return Err(refusal);
         }
@@ -80,10 +79,10 @@ impl Catalog {
     async fn load_members(
         self: &Arc<Self>,
         name: &str,
-        ensemble: Option<&Ensemble>,
+        members: &BTreeSet<String>,
         priority: LoadPriority,
     ) -> Result<(), Refusal> {
-        for member in self.members_to_load(name, ensemble)? {
+        for member in self.members_to_load(name, members)? {
             let settings = self.settings.load().get(&member).cloned();
             let mut staging = Staging::new(self).await;
             staging.add_from(Files::AsBefore, &member, settings, priority).await?;
@@ -144,6 +143,15 @@ impl Catalog {
         };
         self.environment.router.model_changed(spec).await;
         loaded.settings.store(Arc::new(Settings { config: Arc::new(config), labels: Arc::new(labels) }));
+    }
+
+    /// Handles of a version's metrics.
+    pub(super) fn metrics_of(&self, config: &EffectiveConfig, version: u64) -> ModelMetrics {
+        ModelMetrics::new(
+            &ModelLabels { model: config.name.as_str(), version, tags: &config.metric_tags() },
+            config.caches_responses(),
+            self.environment.triton_names,
+        )
     }
 
     fn limit_of(&self, queue: &QueuePolicy) -> u32 {
@@ -241,11 +249,7 @@ impl Catalog {
             id,
             load: self.next_load(),
             caches: config.caches_responses() && self.response_cache().is_on(),
-            metrics: ModelMetrics::new(
-                &ModelLabels { model: &name, version, tags: &config.metric_tags() },
-                config.caches_responses(),
-                self.environment.triton_names,
-            ),
+            metrics: self.metrics_of(&config, version),
             name,
             version,
             shapes: Shapes::new(&client),

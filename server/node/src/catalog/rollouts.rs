@@ -86,6 +86,11 @@ impl Plan {
                 "{table}: is not supported with sequence_batching, because versions would share the requests of a sequence: remove it"
             ));
         }
+        if canary.ensemble.is_some() {
+            return Some(format!(
+                "{table}: is not supported for ensembles: roll out the models that it runs"
+            ));
+        }
         let compares = self.settings.compare == Some(true) && canary.decoupled;
         compares.then(|| format!("{table}.compare: is not supported for decoupled models: remove it"))
     }

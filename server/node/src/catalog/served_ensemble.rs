@@ -24,8 +24,13 @@ impl ServedEnsemble {
         Self { ensemble, graph, pipeline, known: Mutex::default() }
     }
 
+    /// Whether the router knows these versions as those of the steps.
+    pub(super) fn knows(&self, models: impl Iterator<Item = ModelId>) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().eq(models)
+    }
+
     /// What the router is to know, if the versions of the steps are not those that it knows.
-    pub fn changed(&self, models: &[ModelId]) -> Option<PipelineSpec> {
+    pub(super) fn changed(&self, models: &[ModelId]) -> Option<PipelineSpec> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if *known == models {
             return None;

@@ -1,6 +1,6 @@
 //! Where models come from: a folder, or the binary itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use models::repository::{Ignored, Pbtxt, Repository};
 use models::{Format, LoadError, LoadOptions, ModelFiles, ModelName, Version, inspect};
@@ -170,6 +170,16 @@ impl Source {
             Base::Folder(repository) => repository.config(name),
             Base::Remote(remote) => remote.current().repository().config(name),
         }
+    }
+
+    /// Models that a model runs. Empty unless it is an ensemble or a pipeline. A configuration that is wrong has none: loading the
+    /// model says what is wrong. Reads no files of models.
+    pub(super) fn members(&self, name: &str) -> BTreeSet<String> {
+        if let Some(settings) = self.pipelines.get(name) {
+            return settings.stages.iter().map(|stage| stage.model.clone()).collect();
+        }
+        let config = ModelName::new(name).ok().and_then(|name| self.config(&name).ok().flatten());
+        config.map(|config| config.members()).unwrap_or_default()
     }
 
     /// The files of one version, read once.

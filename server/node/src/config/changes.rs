@@ -177,4 +177,17 @@ mod tests {
         assert_eq!(problems[0].path, "models.m.replicas_min");
         assert!(problems[0].message.contains("need a restart"), "{}", problems[0].message);
     }
+
+    #[test]
+    fn the_objective_of_a_pipeline_is_taken_up_and_its_stages_need_a_restart() {
+        let of = |slo: &str, model: &str| {
+            config(&format!("[pipelines.p]\nslo = \"{slo}\"\nstages = [{{ model = \"{model}\" }}]\n"))
+        };
+        let (start, new) = (of("1s", "a"), of("2s", "b"));
+        assert_eq!(paths(&start, &new, TakesEffect::Reload), ["pipelines.p.slo"]);
+        assert_eq!(paths(&start, &new, TakesEffect::Restart), ["pipelines.p.stages"]);
+        let in_force = start.reloaded(&new).unwrap();
+        assert_eq!(in_force.models["p"].slo, new.models["p"].slo);
+        assert_eq!(in_force.pipelines["p"].stages[0].model, "a");
+    }
 }

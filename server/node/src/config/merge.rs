@@ -182,6 +182,15 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
     }
     models_section::check(&merged.models, |path| merged.origin(path), &mut problems);
     pipelines_section::check(&merged.pipelines, |path| merged.origin(path), &mut problems);
+    let has_slo =
+        |tables: &Table, name: &str| tables.get(name).is_some_and(|table| table.get("slo").is_some());
+    for name in merged.pipelines.keys() {
+        if has_slo(&merged.pipelines, name) && has_slo(&merged.models, name) {
+            let (path, other) = (format!("pipelines.{name}.slo"), format!("models.{name}.slo"));
+            let message = format!("set together with {other}: expected one of them");
+            problems.push(Problem::new(&path, &message, &merged.origin(&path)));
+        }
+    }
     tenants_section::check(&merged.tenants, |path| merged.origin(path), &mut problems);
     if problems.is_empty() { Ok(merged) } else { Err(Problems(problems)) }
 }
@@ -376,9 +385,8 @@ impl Merged {
             Value::Table(pipelines).try_into().map_err(|error| whole("pipelines", &error))?;
         let mut models: BTreeMap<String, ModelSettings> =
             Value::Table(models).try_into().map_err(|error| whole("models", &error))?;
-        for (name, pipeline) in &pipelines {
-            let model = models.entry(name.clone()).or_default();
-            model.slo = model.slo.or(pipeline.slo);
+        for (name, pipeline) in pipelines.iter().filter(|(_, pipeline)| pipeline.slo.is_some()) {
+            models.entry(name.clone()).or_default().slo = pipeline.slo;
         }
         Ok(Config {
             server: read(&mut sections, "server")?,

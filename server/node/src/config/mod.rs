@@ -419,13 +419,6 @@ impl Config {
                 );
             }
         }
-        for (name, pipeline) in &self.pipelines {
-            if pipeline.slo.is_some() && self.models.get(name).is_some_and(|model| model.slo != pipeline.slo)
-            {
-                let message = format!("set together with models.{name}.slo: expected one of them");
-                report(&format!("pipelines.{name}.slo"), message);
-            }
-        }
         for (name, tenant) in &self.tenants {
             for (key, message) in tenant.contradictions() {
                 report(&format!("tenants.{name}.{key}"), message);

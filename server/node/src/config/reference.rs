@@ -292,7 +292,8 @@ fn accepts(check: &dyn Fn(&Value) -> Result<(), String>) -> String {
 
 /// Whether a reload takes up a change of this setting.
 pub fn is_live(path: &str) -> bool {
-    path.starts_with("models.") || path.starts_with("tenants.") || path == "server.log_level"
+    let is_objective = path.starts_with("pipelines.") && path.ends_with(".slo");
+    path.starts_with("models.") || path.starts_with("tenants.") || is_objective || path == "server.log_level"
 }
 
 /// Settings that a query names: a path, the path of a model's key, a key or a section.
