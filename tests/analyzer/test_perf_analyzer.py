@@ -41,6 +41,10 @@ RUNS = {
     "without_batch": ("fixed", GRPC),
 }
 
+# Any three windows will do: the figures are not tested. With a count of requests, about one run in 300 over gRPC with `--async`
+# never ends: perf_analyzer waits for the last of the answers although all have reached it.
+IN_WINDOWS = ["--measurement-interval", "500", "--stability-percentage", "999", "--max-trials", "5"]
+
 
 @pytest.mark.parametrize("name", RUNS)
 def test_every_request_is_answered(analyzer: Analyzer, server: Tessera, name: str, tmp_path: Path) -> None:
@@ -48,9 +52,8 @@ def test_every_request_is_answered(analyzer: Analyzer, server: Tessera, name: st
     address = server.http_address if "http" in options else server.grpc_address
     table = tmp_path / "table.csv"
     load = [] if "--request-rate-range" in options else ["--concurrency-range", "2"]
-    # One window of 200 requests: the figures are not tested.
     command = [str(analyzer.program), "-m", model, "-u", address, *options, *load, "-f", str(table)]
-    command += ["--request-count", "200"]
+    command += IN_WINDOWS if name == "grpc_async" else ["--request-count", "200"]
     before = server.metric("tessera_requests_total", model=model)
     done = subprocess.run(
         command,
