@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -166,6 +169,73 @@ stages = [{ model = "first" }, { model = "second", from = "first" }]
         assert infer(server, "both", row, timeout=2_000_000)[0] == 200
 
 
+def test_requests_are_admitted_again_after_an_overload(repository: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "repository"
+    for name in ("first", "second"):
+        Synthetic(30_000, 0, 1, 4, 4, "x", "x").place(folder, name)
+    config = '[pipelines.both]\nstages = [{ model = "first" }, { model = "second", from = "first" }]\n'
+    with Tessera(folder, config) as server:
+        server.wait_ready()
+        row = np.ones((1, 4), np.float32)
+        assert infer(server, "both", row, timeout=400_000)[0] == 200
+        # They wait behind each other, up to two seconds in each stage.
+        with ThreadPoolExecutor(40) as pool:
+            burst = list(pool.map(lambda _: infer(server, "both", row, timeout=30_000_000)[0], range(40)))
+        assert burst == [200] * 40
+        answers = [infer(server, "both", row, timeout=400_000)[0] for _ in range(20)]
+        assert answers == [200] * 20, "each of them alone takes 60 ms"
+
+
+def test_shares_and_deadlines_of_stages_are_settings(repository: Path, tmp_path: Path) -> None:
+    """With a deadline for each stage, the first stage is refused although the whole would be in time."""
+    folder = tmp_path / "repository"
+    for name in ("first", "second"):
+        Synthetic(40_000, 0, 1, 4, 4, "x", "x").place(folder, name)
+    stages = 'stages = [{ model = "first" }, { model = "second", from = "first" }]'
+    config = f"""
+[pipelines.whole]
+slo = "2s"
+{stages}
+split = {{ first = 0.01, second = 0.99 }}
+[pipelines.fixed]
+slo = "2s"
+{stages}
+split = {{ first = 0.01, second = 0.99 }}
+deadlines = "static"
+"""
+    with Tessera(folder, config) as server:
+        server.wait_ready()
+        row = np.ones((1, 4), np.float32)
+        # The first request runs to learn how long the stages take.
+        answers = {name: [infer(server, name, row)[0] for _ in range(9)] for name in ("whole", "fixed")}
+        assert answers["whole"] == [200] * 9
+        assert answers["fixed"].count(503) >= 7, answers
+
+
+def test_a_request_is_explained_by_stage(server: Tessera) -> None:
+    def ask(values: np.ndarray, name: str) -> dict:
+        tensor = {"name": "x", "datatype": "FP32", "shape": list(values.shape), "data": values.ravel().tolist()}
+        request = urllib.request.Request(
+            f"{server.base_url}/v2/models/{name}/infer", json.dumps({"inputs": [tensor]}).encode(), {"x-request-id": f"explained-{name}"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.status == 200
+        return get(f"{server.base_url}/v2/explain/explained-{name}")
+
+    told = ask(np.arange(1, 11, dtype=np.float32), "positive")
+    stages = told["pipeline"]
+    named = [(stage["stage"], stage["model"], stage["version"], stage["rows"], stage["parts"]) for stage in stages]
+    assert named == [("pick", "pick", 1, 10, 1), ("double", "double", 1, 10, 3)]
+    pick, double = stages
+    assert 0 < pick["started_ms"] < pick["ended_ms"] <= double["started_ms"] < double["ended_ms"] <= told["total_ms"]
+    assert double["compute_ms"] > 0 and double["batch_rows"] >= 2 and "reason" not in double
+    told = ask(np.full((1, 1), 11, np.float32), "cascade")
+    assert [stage["stage"] for stage in told["pipeline"]] == ["small"], "the other stage did not run"
+    command = [os.environ["TESSERA_BIN"], "explain", "explained-positive", "--server", server.http_address]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+    assert "pick 1" in text and "double 1" in text and "compute ms" in text, text
+
+
 def test_mistakes_are_named(repository: Path, tmp_path: Path) -> None:
     for text, expected in (
         ("[pipelines.p]\nstages = [{ model = 'dubble' }]\n", "model `dubble` is unknown"),
@@ -174,6 +244,8 @@ def test_mistakes_are_named(repository: Path, tmp_path: Path) -> None:
         ("[pipelines.p]\nstage = []\n", "did you mean `stages`?"),
         ("[pipelines.p]\nstages = 3\n", "pipelines.p.stages"),
         ("[pipelines.p]\nslo = '1s'\n", "expected a list of stages"),
+        ("[pipelines.p]\nstages = [{ model = 'double' }]\nsplit = { double = 2.0 }\n", "expected a share above 0 and at most 1, got 2"),
+        ("[pipelines.p]\nstages = [{ model = 'double' }]\nsplit = { dubble = 0.5 }\n", "split: `dubble`: expected one of the stages: double"),
         ("[pipelines.p]\nslo = '1s'\nstages = [{ model = 'double' }]\n[models.p]\nslo = '2s'\n", "set together with models.p.slo"),
     ):
         file = tmp_path / "tessera.toml"

@@ -133,6 +133,31 @@ def test_a_missed_request_is_explained(browser: Chromium, server: Tessera, pictu
     assert browser.evaluate("document.getElementById('explain').open") is True
 
 
+def test_the_stages_of_a_pipeline_are_shown_at_every_width(browser: Chromium, tmp_path: Path, pictures: Path) -> None:
+    for name in ("first", "second"):
+        echo(20_000, 1_000, max_batch=8).place(tmp_path, name)
+    config = '[pipelines.both]\nstages = [{ model = "first" }, { model = "second", inputs = { INPUT0 = "first.OUTPUT0" } }]\n'
+    with Tessera(tmp_path, config) as server:
+        server.wait_ready()
+        inputs = get(f"{server.base_url}/v2/models/both")["inputs"]
+        tensors = [{"name": one["name"], "datatype": one["datatype"], "shape": [1, *one["shape"][1:]], "data": [0] * 4} for one in inputs]
+        status, answer, _ = Client(server).post("/v2/models/both/infer", {"inputs": tensors})
+        assert status == 200, answer
+        for width in WIDTHS:
+            browser.open(f"http://{server.announced['admin']}/", width, "light")
+            shown(browser, "document.querySelectorAll('#of-outcome option').length", lambda count: count > 0, "the outcomes to choose from")
+            browser.evaluate("const of = document.getElementById('of-outcome'); of.value = 'in_time'; of.dispatchEvent(new Event('change'))")
+            shown(browser, "document.querySelectorAll('#log button').length", lambda count: count == 1, "the request")
+            browser.evaluate("document.querySelector('#log button').click()")
+            rows = "[...document.querySelectorAll('#stages tbody tr')].map((row) => row.textContent)"
+            first, second = shown(browser, rows, lambda rows: len(rows) == 2, "the stages")
+            assert "first version 1" in first and "second version 1" in second, (first, second)
+            bars = browser.evaluate("[...document.querySelectorAll('#stages .bar i')].map((bar) => [bar.offsetLeft, bar.offsetLeft + bar.offsetWidth])")
+            assert bars[0][1] > bars[0][0] and bars[1][0] >= bars[0][1] - 1 and bars[1][1] > bars[1][0], bars
+            browser.screenshot(pictures / f"dashboard-stages-{width}.png")
+        assert browser.errors == []
+
+
 def test_an_action_needs_a_confirmation_and_is_carried_out(browser: Chromium, server: Tessera) -> None:
     frozen = lambda: get(f"{server.base_url}/v2/partition")["frozen"]  # noqa: E731
     browser.open(f"http://{server.announced['admin']}/", 1024, "light")

@@ -7,13 +7,14 @@ use router_core::batch::{BatchOptions, Policy};
 use sim::{Setup, Simulation};
 use workload::Workload;
 
-/// Name, `split` and `deadlines`.
-const WAYS: [(&str, &str, &str); 6] = [
-    ("end-to-end, planned", "plan", "end_to_end"),
+/// Name, `split` and `deadlines`, which is empty if the simulation chooses it.
+const WAYS: [(&str, &str, &str); 7] = [
+    ("ours: planned", "plan", ""),
+    ("end-to-end, Nexus", "nexus", "end_to_end"),
     ("end-to-end, even", "even", "end_to_end"),
     ("even split", "even", "static"),
-    ("Nexus' split", "plan", "static"),
-    ("per stage, planned", "plan", "per_stage"),
+    ("Nexus' split", "nexus", "static"),
+    ("per stage, Nexus", "nexus", "per_stage"),
     ("per stage, even", "even", "per_stage"),
 ];
 /// Distance to the best that counts as being behind.
@@ -52,7 +53,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn attainment(seed: u64, split: &str, deadlines: &str) -> Result<f64, Box<dyn Error>> {
-    let way = format!("\nsplit = \"{split}\"\ndeadlines = \"{deadlines}\"\nstages = [");
+    let deadlines =
+        if deadlines.is_empty() { String::new() } else { format!("\ndeadlines = \"{deadlines}\"") };
+    let way = format!("\nsplit = \"{split}\"{deadlines}\nstages = [");
     let text = workload::random::pipeline_document(seed).replace("\nstages = [", &way);
     let workload = Workload::parse(&text, &mut |_| Err("no files".to_owned()))?;
     let setup = Setup::new(Policy::new("deadline", &BatchOptions::default())?);

@@ -41,6 +41,7 @@ mod rollouts;
 mod series;
 mod setup;
 mod simulation;
+mod splits;
 mod summary;
 mod timeline;
 mod units;
@@ -55,6 +56,7 @@ pub use partition::{check, least_devices};
 pub use report::Report;
 pub use setup::{Setup, whole_weights};
 pub use simulation::{Progress, Simulation};
+pub use splits::ChosenSplit;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

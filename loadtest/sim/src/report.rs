@@ -9,6 +9,8 @@ use gpulet_core::control::{DecisionEntry, InterferenceEntry};
 use gpulet_core::id::DeviceId;
 use serde::Serialize;
 
+use crate::splits::ChosenSplit;
+
 /// Upper bound on the points of a time series.
 pub const SERIES_MAX: usize = 200;
 
@@ -32,6 +34,9 @@ pub struct Report {
     pub seed: u64,
     /// Lanes of the workload.
     pub lanes: u32,
+    /// How the objectives of pipelines are divided that have `split = "plan"`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub splits: Vec<ChosenSplit>,
     /// Seconds of virtual time from the end of the warm-up to the end of the traffic.
     pub virtual_seconds: f64,
     /// How requests ended. Requests, rates, attainment, latencies and the series leave out models of best effort, if there are others.

@@ -14,7 +14,7 @@ use router_core::{
     Arrival, BatchId, BatchReport, Checker, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
     ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Router, ShapeKey, Switch, Tenant,
 };
-use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, Offered, Workload};
+use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, ObjectiveSplit, Offered, Pipeline, Workload};
 
 use crate::digest::Digest;
 use crate::error::{Breach, Broken, SimError};
@@ -25,6 +25,7 @@ use crate::partition::Partitioned;
 use crate::report::{Report, SpanEnd, Stopped};
 use crate::rollouts::Rollouts;
 use crate::setup::{Setup, scaled};
+use crate::splits;
 use crate::units::{SECOND, seconds};
 use crate::watch::{Trace, Watch};
 use pipelines::{PartEnd, Pipelines};
@@ -105,12 +106,23 @@ enum Next {
 
 impl Simulation {
     /// Creates a simulation at time zero. Every model is loaded and every lane is up; with devices, a first plan is in
-    /// force.
+    /// force. Ways to divide the objective of pipelines with `split = "plan"` are simulated first, with other seeds.
     ///
     /// # Errors
     /// If the setup cannot work, if the workload does not say how long batches of a model take, or if its devices and
     /// profiles allow no plan.
     pub fn new(workload: &Workload, setup: &Setup) -> Result<Self, SimError> {
+        let is_planned = |pipeline: &Pipeline| pipeline.split == ObjectiveSplit::Plan;
+        let planned = workload.pipelines().filter(|(.., pipeline)| is_planned(pipeline));
+        let planned: Vec<u32> = planned.map(|(number, ..)| number).collect();
+        if planned.is_empty() {
+            return Self::ready(workload, setup, planned);
+        }
+        Self::ready(&splits::choose(workload, setup, &planned)?, setup, planned)
+    }
+
+    /// `planned`: pipelines of which the division was chosen.
+    fn ready(workload: &Workload, setup: &Setup, planned: Vec<u32>) -> Result<Self, SimError> {
         let partition = Partitioned::new(workload, setup)?.map(Box::new);
         let known = partition
             .as_ref()
@@ -148,7 +160,7 @@ impl Simulation {
                 spec.lanes = ModelLanes::Only(own.map(LaneId).collect());
             }
         }
-        let pipelines = Pipelines::new(workload, &specs)?;
+        let pipelines = Pipelines::new(workload, &specs, planned)?;
         let largest = specs.iter().map(|spec| spec.max_batch).max().unwrap_or(0);
         let router = Router::new(setup.router(workload, lanes)?)?;
         let tenants_are_counted = router.tenant_uses().next().is_some();

@@ -27,6 +27,7 @@ impl Simulation {
             policy: self.setup.label.clone(),
             seed: self.workload.seed,
             lanes: self.workload.lanes.count,
+            splits: self.chosen_splits(),
             virtual_seconds,
             requests: self.requests_by_end(),
             offered_rate: a_second(figures.offered),

@@ -15,7 +15,8 @@ use crate::fleet::FleetSection;
 use crate::rollout::RolloutSection;
 use crate::spans::Span;
 use crate::tenant_section::TenantSection;
-pub(crate) use pipelines::{FanOutSection, PipelineSection, SplitSection, SplitWord, StageSection};
+pub(crate) use pipelines::{FanOutSection, PipelineSection};
+pub use pipelines::{SplitSection, SplitWord, StageSection};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

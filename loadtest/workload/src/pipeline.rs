@@ -1,12 +1,12 @@
 //! Pipelines: requests that run several models, one stage after the other.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::seeds::{Purpose, generator};
 use crate::shares::Shares;
 
 /// What the deadlines of a pipeline's stages are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deadlines {
     /// That of the whole request, less the shortest time of the stages that follow.
@@ -21,8 +21,10 @@ pub enum Deadlines {
 /// How the objective of a pipeline is divided.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ObjectiveSplit {
-    /// So that the stages need the least lane time, by their profiles.
+    /// As the simulation finds the best; it chooses the deadlines too.
     Plan,
+    /// So that the stages need the least lane time, by their profiles (Nexus).
+    Nexus,
     /// Each stage of a longest path gets the same. The default.
     Even,
     /// Each stage has this share.
@@ -58,21 +60,9 @@ pub struct PipelineStage {
 }
 
 impl Pipeline {
-    /// Rows of each stage for a request of the pipeline, in the mean.
+    /// [`mean_rows`] of its stages.
     pub fn mean_rows(&self) -> Vec<f64> {
-        let mut rows: Vec<f64> = Vec::with_capacity(self.stages.len());
-        for stage in &self.stages {
-            let before = stage.after.iter().filter_map(|&before| {
-                let earlier = self.stages.get(before as usize)?;
-                Some(rows.get(before as usize)? * earlier.fan_out.mean() * (1.0 - earlier.answers))
-            });
-            rows.push(
-                before
-                    .fold(None, |most: Option<f64>, rows| Some(most.map_or(rows, |most| most.max(rows))))
-                    .unwrap_or(1.0),
-            );
-        }
-        rows
+        mean_rows(&self.stages)
     }
 
     /// Whether a stage answers a request early, and how many rows come of `rows` rows of it. It depends on the request's number only, so
@@ -90,4 +80,17 @@ impl Pipeline {
         let rows = (0..rows).map(|_| drawn.fan_out.draw(&mut generator).unwrap_or(1));
         (answers, rows.fold(0, u32::saturating_add))
     }
+}
+
+/// Rows of each stage for a request of one row, in the mean.
+pub fn mean_rows(stages: &[PipelineStage]) -> Vec<f64> {
+    let mut rows: Vec<f64> = Vec::with_capacity(stages.len());
+    for stage in stages {
+        let before = stage.after.iter().filter_map(|&before| {
+            let earlier = stages.get(before as usize)?;
+            Some(rows.get(before as usize)? * earlier.fan_out.mean() * (1.0 - earlier.answers))
+        });
+        rows.push(before.reduce(f64::max).unwrap_or(1.0));
+    }
+    rows
 }

@@ -18,6 +18,7 @@ use crate::not_simulated::parse_document;
 use crate::partition::Partition;
 use crate::spans::show;
 use crate::workload::{Extent, Model, Tenant, Workload};
+pub use pipeline::read_stages;
 use units::{Fault as WorkloadError, Lines};
 
 impl Workload {

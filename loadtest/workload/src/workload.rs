@@ -242,6 +242,23 @@ impl Workload {
         Ok(())
     }
 
+    /// The same models without pipelines: the stages of pipelines have traffic of their own, as often as in them, at random.
+    #[must_use]
+    pub fn stages_alone(&self) -> Self {
+        let mut alone = self.clone();
+        alone.models.retain(|model| model.pipeline.is_none());
+        for (_, pipeline, stages) in self.pipelines() {
+            for (stage, rows) in stages.stages.iter().zip(stages.mean_rows()) {
+                // Pipelines are the last of the models.
+                if let Some(model) = alone.models.get_mut(stage.model as usize) {
+                    let rate = model.process.rate() + pipeline.process.rate() * rows;
+                    model.process = Process::Poisson { rate };
+                }
+            }
+        }
+        alone
+    }
+
     /// The same workload with another seed.
     #[must_use]
     pub fn with_seed(&self, seed: u64) -> Self {

@@ -13,7 +13,7 @@ pub use budget::{BudgetError, Budgets, StageCosts, best_throughput};
 pub use graph::{Graph, GraphError, STAGES_MAX};
 pub use progress::Progress;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{ModelId, Nanos};
 
@@ -33,7 +33,7 @@ pub struct Position {
 }
 
 /// How the time of a request is divided among the stages of its pipeline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Split {
     /// One deadline. Batches are sized for a stage's share of the time that is left, so time that earlier stages did not use is used by
@@ -89,8 +89,30 @@ pub(crate) struct Pipeline {
     /// Share of the longest path to the end of each stage, and from its start.
     to: Vec<f64>,
     from: Vec<f64>,
-    /// Nanoseconds that requests of each stage took recently, in the mean.
-    took: Vec<f64>,
+    /// How long requests of each stage took recently.
+    took: Vec<Took>,
+}
+
+/// How long requests of a stage took recently.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Took {
+    /// Nanoseconds in the mean.
+    mean: f64,
+    /// When the last one ended.
+    last: Nanos,
+}
+
+impl Took {
+    /// How long a request takes now, not less than `shortest`. What it took longer is halved with each `half_life` in which none ended,
+    /// because stages that do not run cannot show that they are faster again.
+    fn expected(&self, now: Nanos, shortest: Nanos, half_life: Nanos) -> Nanos {
+        let longer = CAUTION * self.mean - shortest.0 as f64;
+        if longer <= 0.0 {
+            return shortest;
+        }
+        let halvings = now.since(self.last).0 as f64 / half_life.0.max(1) as f64;
+        shortest.after(Nanos((longer * (-halvings).exp2()) as u64))
+    }
 }
 
 /// Weight of a request in the mean time of its stage: about the last 50 count.
@@ -107,7 +129,7 @@ impl Pipeline {
         }
         let share = |stage: usize| spec.stages.get(stage).map_or(0.0, |stage| stage.share);
         let (to, from) = (spec.graph.longest_to(share), spec.graph.longest_from(share));
-        Some(Self { spec: spec.clone(), to, from, took: vec![0.0; spec.stages.len()] })
+        Some(Self { spec: spec.clone(), to, from, took: vec![Took::default(); spec.stages.len()] })
     }
 
     /// Takes over what was learned of an earlier spec with as many stages: only the versions of its models changed.
@@ -121,18 +143,31 @@ impl Pipeline {
         self.spec.stages.get(stage as usize)
     }
 
-    /// Learns how long a request of a stage took, from the time it was queued.
-    pub(crate) fn took(&mut self, stage: u32, time: Nanos) {
-        if let Some(mean) = self.took.get_mut(stage as usize) {
-            *mean += WEIGHT * (time.0 as f64 - *mean);
+    /// Learns how long a request of a stage took that ends now, from the time it was queued.
+    pub(crate) fn took(&mut self, now: Nanos, stage: u32, time: Nanos) {
+        if let Some(took) = self.took.get_mut(stage as usize) {
+            took.mean += WEIGHT * (time.0 as f64 - took.mean);
+            took.last = now;
         }
     }
 
-    /// How long the stages after one take: the longest path. `shortest` is the least time of each.
-    pub(crate) fn rest(&self, stage: u32, shortest: impl Fn(&PipelineStage) -> Nanos) -> Nanos {
+    /// How long the stages after one take: the longest path. `shortest` is the least time of each, and whether a lane is free for it,
+    /// so that it would not wait. `objective` is that of the request.
+    pub(crate) fn rest(
+        &self,
+        now: Nanos,
+        stage: u32,
+        objective: Nanos,
+        shortest: impl Fn(&PipelineStage) -> (Nanos, bool),
+    ) -> Nanos {
         let time = |number: usize| {
-            let took = self.took.get(number).map_or(0, |mean| (CAUTION * mean) as u64);
-            self.spec.stages.get(number).map_or(0, |stage| shortest(stage).0.max(took))
+            let (Some(stage), Some(took)) = (self.spec.stages.get(number), self.took.get(number)) else {
+                return 0;
+            };
+            match shortest(stage) {
+                (shortest, true) => shortest.0,
+                (shortest, false) => took.expected(now, shortest, objective).0,
+            }
         };
         Nanos(self.spec.graph.longest_after(stage, time))
     }

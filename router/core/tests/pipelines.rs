@@ -128,17 +128,40 @@ fn the_parts_of_a_stage_form_one_batch() {
     assert_eq!(rows, [3]);
 }
 
-#[test]
-fn time_that_later_stages_took_counts_for_earlier_ones() {
+/// A second stage whose requests have waited behind others and took 80 ms, until 20 s.
+fn slow_second_stage() -> Bench {
     let mut own = bench(Split::EndToEnd);
-    // Requests of the second stage wait behind others and take 80 ms.
     for slot in 0..200_u32 {
         let at = 100 * u64::from(slot);
         let effects = own.feed(at, Event::StageDone(&[arrival(slot, 1, at, at + 1_000)]));
         let [batch] = started(&effects)[..] else { panic!("{effects:?}") };
         own.feed(at + 80, Event::BatchDone(BatchReport { lane: LaneId(1), batch, ok: true }));
     }
-    own.feed(20_000, Event::Arrive(arrival(500, 0, 20_000, 20_500)));
-    let effects = own.feed(20_001, Event::Arrive(arrival(501, 0, 20_001, 20_101)));
+    own
+}
+
+#[test]
+fn time_that_later_stages_took_counts_for_earlier_ones_while_they_would_wait() {
+    let mut own = slow_second_stage();
+    own.feed(20_000, Event::StageDone(&[arrival(500, 1, 20_000, 21_000)]));
+    own.feed(20_000, Event::Arrive(arrival(501, 0, 20_000, 20_500)));
+    let effects = own.feed(20_001, Event::Arrive(arrival(502, 0, 20_001, 20_101)));
     assert_eq!(refusal(&effects), Some((Outcome::Refused, Reason::DeadlineUnmeetable)), "{effects:?}");
+}
+
+#[test]
+fn a_request_that_would_not_wait_is_not_refused_for_those_that_did() {
+    let mut own = slow_second_stage();
+    own.feed(20_000, Event::Arrive(arrival(501, 0, 20_000, 20_500)));
+    let effects = own.feed(20_001, Event::Arrive(arrival(502, 0, 20_001, 20_111)));
+    assert_eq!(refusal(&effects), None, "the lane of the second stage is free");
+}
+
+#[test]
+fn time_that_a_later_stage_took_is_forgotten_if_it_does_not_run() {
+    let mut own = slow_second_stage();
+    own.feed(30_000, Event::StageDone(&[arrival(500, 1, 30_000, 31_000)]));
+    own.feed(30_000, Event::Arrive(arrival(501, 0, 30_000, 30_500)));
+    let effects = own.feed(30_001, Event::Arrive(arrival(502, 0, 30_001, 30_111)));
+    assert_eq!(refusal(&effects), None, "it took long ten seconds ago, a hundred times the objective");
 }

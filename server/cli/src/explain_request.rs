@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use form_urlencoded::Serializer;
 use http::Method;
 use node::output;
-use node::request_log::Explanation;
+use node::request_log::{Explanation, PipelineStage};
 use serde::Deserialize;
 
 use crate::arguments::ExplainArgs;
@@ -75,6 +75,41 @@ fn table(requests: Vec<Explanation>) -> String {
         vec![one.arrived, one.id, one.model, outcome, reason, ms(one.total_ms), objective]
     });
     output::table(&["arrived", "id", "model", "outcome", "reason", "ms", "objective ms"], rows)
+}
+
+/// The stages of a pipeline that ended. Times are from the arrival of the request.
+fn pipeline(stages: &[PipelineStage]) -> String {
+    let ms = |time: f64| format!("{time:.1}");
+    let count = |value: Option<u32>| value.map(|value| value.to_string()).unwrap_or_default();
+    let rows = stages.iter().map(|stage| {
+        vec![
+            stage.stage.clone(),
+            format!("{} {}", stage.model, stage.version),
+            stage.rows.to_string(),
+            stage.parts.to_string(),
+            ms(stage.started_ms),
+            ms(stage.queue_ms),
+            ms(stage.compute_ms),
+            ms(stage.ended_ms),
+            count(stage.batch_rows),
+            count(stage.lane),
+            stage.reason.clone().unwrap_or_default(),
+        ]
+    });
+    let header = [
+        "stage",
+        "model",
+        "rows",
+        "parts",
+        "start ms",
+        "queue ms",
+        "compute ms",
+        "end ms",
+        "batch",
+        "lane",
+        "failed",
+    ];
+    output::table(&header, rows)
 }
 
 /// The outcome as people write it.
@@ -148,6 +183,9 @@ fn write_text(out: &mut String, one: &Explanation) -> std::fmt::Result {
             "  stages     before the queue {:.3} ms, queue {:.3}, batch wait {:.3}, compute {:.3}, after {:.3}",
             stages.before_queue, stages.queue, stages.batch_wait, stages.compute, stages.after
         )?;
+    }
+    if !one.pipeline.is_empty() {
+        writeln!(out, "\n{}", pipeline(&one.pipeline).trim_end())?;
     }
     if !one.remedies.is_empty() {
         writeln!(out, "\n  What would have helped:")?;

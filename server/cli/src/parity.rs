@@ -6,6 +6,7 @@
 pub mod arguments;
 mod calibration;
 mod child;
+mod pipelines;
 mod repository;
 mod table;
 

@@ -9,6 +9,7 @@ mod explanation;
 mod format;
 mod json;
 mod picture;
+mod pipelines;
 pub mod reading;
 mod report;
 mod shapes;

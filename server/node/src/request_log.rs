@@ -17,8 +17,8 @@ use std::time::Instant;
 use router::RouterHandle;
 
 pub use access_log::AccessLog;
-pub use entry::{Entry, Span};
-pub use explanation::Explanation;
+pub use entry::{Entry, Span, StageEntry};
+pub use explanation::{Explanation, PipelineStage};
 pub use query::Query;
 pub use spans::Spans;
 pub use telemetry::Outcome;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -12,7 +12,7 @@ use gpulet::Member;
 use models::EnsembleStep;
 use node::catalog::{Catalog, Loaded, ServedEnsemble, Trial};
 use node::reason::{Reason, Refusal};
-use node::request_log::Entry;
+use node::request_log::{Entry, StageEntry};
 use oip::{Datatype, InferRequest, InferResponse, InputTensor, Parameter, Tensor, TensorData};
 use router_core::pipeline::Progress;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -35,6 +35,8 @@ struct Flow<'a> {
     parameters: Vec<(String, Parameter)>,
     context: &'a RequestContext,
     terms: Terms,
+    /// Stages that ended, by their end. `None`: no record of the request is kept.
+    ended: Option<Mutex<Vec<StageEntry>>>,
 }
 
 /// Runs a request on the models of an ensemble. `step`: it is a step of another ensemble.
@@ -70,12 +72,15 @@ pub(super) async fn run(
     }
     let mut parameters = request.parameters;
     parameters.retain(|(name, _)| !OF_THE_WHOLE.contains(&name.as_str()));
-    let flow = Flow { catalog, served, members, id: request.id.clone(), parameters, context, terms };
-    let timing = flow.steps(&mut tensors).await?;
-    let outputs = flow.outputs(&mut tensors)?;
-    if let Some(entry) = entry {
-        entry.timing = timing;
+    let ended = entry.is_some().then(Mutex::default);
+    let flow = Flow { catalog, served, members, id: request.id.clone(), parameters, context, terms, ended };
+    let timing = flow.steps(&mut tensors).await;
+    let outputs = timing.and_then(|timing| Ok((timing, flow.outputs(&mut tensors)?)));
+    if let (Some(entry), Some(ended)) = (entry, flow.ended) {
+        entry.pipeline = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+        entry.timing = outputs.as_ref().map(|(timing, _)| *timing).unwrap_or_default();
     }
+    let (timing, outputs) = outputs?;
     let total = context.arrived.elapsed();
     let met = deadline.map(|deadline| Instant::now() <= deadline);
     trial.take().into_iter().for_each(|trial| trial.answered(met != Some(false)));
@@ -139,14 +144,53 @@ impl Flow<'_> {
         let Some((loaded, _)) = self.members.get(number as usize) else {
             return Err(Refusal::new(Reason::Internal, "a step of the ensemble has no model"));
         };
-        let largest = u64::from(loaded.client.max_batch);
         let rows = inputs.first().and_then(|input| input.shape.extents().first().copied()).unwrap_or(1);
-        if !self.served.ensemble.free_rows || largest == 0 || (1..=largest).contains(&rows) {
-            let (outputs, timing) = self.part(number, step, loaded, inputs, is_first).await?;
-            return Ok((number, outputs, timing));
+        let started = self.context.arrived.elapsed();
+        let ran = self.rows(number, step, (loaded, rows), inputs, is_first).await;
+        if let Some(ended) = &self.ended {
+            let timing = ran.as_ref().map(|(_, timing)| *timing).unwrap_or_default();
+            let parts = match (rows, self.largest(loaded)) {
+                (0, Some(_)) => 0,
+                (rows, Some(largest)) => rows.div_ceil(largest),
+                (_, None) => 1,
+            };
+            let entry = StageEntry {
+                name: step.name.as_str().into(),
+                model: loaded.name.as_str().into(),
+                version: loaded.version,
+                rows: u32::try_from(rows).unwrap_or(u32::MAX),
+                parts: u32::try_from(parts).unwrap_or(u32::MAX),
+                started,
+                ended: self.context.arrived.elapsed(),
+                timing,
+                reason: ran.as_ref().err().map(|refusal| refusal.reason),
+            };
+            ended.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
         }
+        let (outputs, timing) = ran?;
+        Ok((number, outputs, timing))
+    }
+
+    /// Most rows of a request to a model. `None`: requests are not divided.
+    fn largest(&self, loaded: &Loaded) -> Option<u64> {
+        let largest = u64::from(loaded.client.max_batch);
+        (self.served.ensemble.free_rows && largest > 0).then_some(largest)
+    }
+
+    /// Runs the rows of a step, in parts if they are more than its model takes.
+    async fn rows(
+        &self,
+        number: u32,
+        step: &EnsembleStep,
+        (loaded, rows): (&Loaded, u64),
+        inputs: Vec<Tensor>,
+        is_first: bool,
+    ) -> Result<(Vec<Tensor>, Timing), Refusal> {
+        let Some(largest) = self.largest(loaded).filter(|largest| !(1..=*largest).contains(&rows)) else {
+            return self.part(number, step, loaded, inputs, is_first).await;
+        };
         if rows == 0 {
-            return Ok((number, without_rows(loaded), Timing::default()));
+            return Ok((without_rows(loaded), Timing::default()));
         }
         let parts = divided(inputs, rows, largest).map_err(|reason| wrong_rows(step, &reason))?;
         let parts = parts.into_iter().enumerate();
@@ -155,7 +199,7 @@ impl Flow<'_> {
         let timing = parts.first().map(|(_, timing)| *timing).unwrap_or_default();
         let outputs = parts.into_iter().map(|(outputs, _)| outputs).collect();
         let outputs = joined(outputs).map_err(|reason| wrong_rows(step, &reason))?;
-        Ok((number, outputs, timing))
+        Ok((outputs, timing))
     }
 
     async fn part(

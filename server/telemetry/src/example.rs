@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::context::TraceContext;
 use crate::ids::IdSource;
-use crate::request::{Batch, BatchId, Outcome, Request, Stages, Transport};
+use crate::request::{Batch, BatchId, Outcome, PipelineStage, Request, Stages, Transport};
 
 fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -46,6 +46,31 @@ pub(crate) fn request(ids: &IdSource) -> Request {
             started: arrival() + millis(8),
             ended: arrival() + millis(18),
         }),
+        pipeline: Vec::new(),
+    }
+}
+
+/// A request of a pipeline with two stages, of which the second failed.
+pub(crate) fn pipeline(ids: &IdSource) -> Request {
+    let stage = |name: &str, started: u64, ended: u64| PipelineStage {
+        name: name.into(),
+        model: name.into(),
+        version: 1,
+        rows: 2,
+        started: millis(started),
+        queued: millis(1),
+        executed: millis(ended - started - 1),
+        ended: millis(ended),
+        batch: Some(BatchId(started)),
+        reason: None,
+    };
+    let failed = PipelineStage { reason: Some("engine_failed"), ..stage("rec", 8, 18) };
+    Request {
+        outcome: Outcome::Failed,
+        reason: Some("engine_failed"),
+        batch: None,
+        pipeline: vec![stage("det", 1, 8), failed],
+        ..request(ids)
     }
 }
 

@@ -34,7 +34,7 @@ pub use exporter::{Exporter, Sources};
 pub use ids::{IdSource, SpanId, TraceId};
 pub use logs::{LogLayer, LogRecords, log_layer};
 pub use metrics::RenderMetrics;
-pub use request::{Batch, BatchId, Ended, Outcome, Request, Stages, Transport};
+pub use request::{Batch, BatchId, Ended, Outcome, PipelineStage, Request, Stages, Transport};
 pub use resource::Resource;
 pub use settings::{Headers, LogLevel, Protocol, Settings};
 pub use signal::SignalName;

@@ -97,6 +97,33 @@ pub struct Request {
     pub objective: Option<Duration>,
     /// The batch it ran in. `None` if it did not run.
     pub batch: Option<Batch>,
+    /// The stages that ended, if it is a request of a pipeline.
+    pub pipeline: Vec<PipelineStage>,
+}
+
+/// A stage of a pipeline. It starts and ends at these times after the arrival of the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipelineStage {
+    /// Its name in the pipeline.
+    pub name: Box<str>,
+    /// The model that ran it.
+    pub model: Box<str>,
+    /// Version of the model.
+    pub version: u64,
+    /// Rows that it took.
+    pub rows: u32,
+    /// Its start.
+    pub started: Duration,
+    /// Time in the queue, of its first part.
+    pub queued: Duration,
+    /// Time in the engine, of its first part.
+    pub executed: Duration,
+    /// Its end.
+    pub ended: Duration,
+    /// The batch that its first part ran in. `None` if it did not run.
+    pub batch: Option<BatchId>,
+    /// Word of the error table. `None` if it ended well.
+    pub reason: Option<&'static str>,
 }
 
 impl Request {

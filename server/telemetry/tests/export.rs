@@ -79,6 +79,7 @@ fn request(context: TraceContext) -> Request {
             started: arrived + millis(8),
             ended: arrived + millis(18),
         }),
+        pipeline: Vec::new(),
     }
 }
 

@@ -51,6 +51,7 @@ fn report(good: u64) -> Report {
         policy: "deadline".to_owned(),
         seed: 7,
         lanes: 2,
+        splits: Vec::new(),
         virtual_seconds: 9.0,
         requests: Requests {
             offered: 1_800,

@@ -13,6 +13,7 @@ use workload::{Deadlines, ObjectiveSplit, Offered, Workload, WorkloadError};
 use super::Simulation;
 use crate::error::{Breach, SimError};
 use crate::inflight::{Part, Request};
+use crate::splits::ChosenSplit;
 
 /// Steps that an objective is divided into. More make the split finer than batch times are known.
 const STEPS: u32 = 200;
@@ -48,6 +49,8 @@ struct Flow {
 pub(super) struct Pipelines {
     /// By number in the list of models.
     pub specs: BTreeMap<u32, PipelineSpec>,
+    /// Those of which the division was chosen.
+    pub planned: Vec<u32>,
     pub ended: VecDeque<PartEnd>,
     flows: Vec<Option<Flow>>,
     free: Vec<u32>,
@@ -55,7 +58,7 @@ pub(super) struct Pipelines {
 }
 
 impl Pipelines {
-    pub fn new(workload: &Workload, models: &[ModelSpec]) -> Result<Self, SimError> {
+    pub fn new(workload: &Workload, models: &[ModelSpec], planned: Vec<u32>) -> Result<Self, SimError> {
         let mut specs = BTreeMap::new();
         for (number, model, pipeline) in workload.pipelines() {
             let wrong = |problem: String| {
@@ -68,6 +71,9 @@ impl Pipelines {
                 ObjectiveSplit::Shares(shares) => shares.clone(),
                 ObjectiveSplit::Even => graph.even_shares(),
                 ObjectiveSplit::Plan => {
+                    return Err(wrong("split: `plan` was not chosen".to_owned()));
+                }
+                ObjectiveSplit::Nexus => {
                     let costs: Vec<StageCosts> = pipeline
                         .stages
                         .iter()
@@ -98,7 +104,7 @@ impl Pipelines {
             let spec = PipelineSpec { pipeline: PipelineId(number), stages: stages.collect(), graph, split };
             specs.insert(number, spec);
         }
-        Ok(Self { specs, ..Self::default() })
+        Ok(Self { specs, planned, ..Self::default() })
     }
 
     fn insert(&mut self, flow: Flow) -> u32 {
@@ -127,6 +133,22 @@ impl Pipelines {
 }
 
 impl Simulation {
+    /// How the objectives of pipelines are divided that have `split = "plan"`.
+    pub(crate) fn chosen_splits(&self) -> Vec<ChosenSplit> {
+        let chosen = |number: &u32| {
+            let spec = self.pipelines.specs.get(number)?;
+            let model = self.workload.models.get(*number as usize)?;
+            let pipeline = model.pipeline.as_ref()?;
+            let shares = pipeline.stages.iter().zip(&spec.stages);
+            Some(ChosenSplit {
+                pipeline: model.name.clone(),
+                deadlines: pipeline.deadlines,
+                shares: shares.map(|(stage, spec)| (stage.name.clone(), spec.share)).collect(),
+            })
+        };
+        self.pipelines.planned.iter().filter_map(chosen).collect()
+    }
+
     pub(super) fn flow_arrives(&mut self, offered: &Offered, deadline: Option<Nanos>) -> Result<(), Breach> {
         let Some(spec) = self.pipelines.specs.get(&offered.model) else {
             invariant::violated!("sim.arrival_of_unknown_pipeline");

@@ -83,12 +83,40 @@ fn batches_form_across_pipelines_that_share_a_model() {
 fn no_policy_and_no_division_breaks_an_invariant() {
     for (seed, (policy, _)) in (0_u64..).zip(Policy::ALL.iter().cycle().take(18)) {
         let deadlines = ["end_to_end", "static", "per_stage"][seed as usize % 3];
-        let text = workload::random::pipeline_document(seed)
-            .replace("\nstages = [", &format!("\nsplit = \"plan\"\ndeadlines = \"{deadlines}\"\nstages = ["));
+        let text = workload::random::pipeline_document(seed).replace(
+            "\nstages = [",
+            &format!("\nsplit = \"nexus\"\ndeadlines = \"{deadlines}\"\nstages = ["),
+        );
         let workload = parse(&text).lasting(4_000_000_000).unwrap();
         let setup = Setup::named(policy, &BatchOptions::default()).unwrap().checked();
         let report = Simulation::new(&workload, &setup).unwrap().run(&mut |_| {}).unwrap();
         assert!(report.requests.good <= report.requests.offered, "{seed}: {policy}");
+    }
+}
+
+#[test]
+fn the_simulation_chooses_how_objectives_are_divided() {
+    // Of these workloads, each has another best way.
+    for seed in [2, 5, 19] {
+        let text = workload::random::pipeline_document(seed);
+        let with = |way: &str| {
+            let text = text.replace("\nstages = [", &format!("\n{way}\nstages = ["));
+            Simulation::new(&parse(&text), &Setup::default()).unwrap().run(&mut |_| {}).unwrap()
+        };
+        let planned = with("split = \"plan\"");
+        let ways = ["even", "nexus"].iter().flat_map(|split| {
+            ["end_to_end", "static"].map(|deadlines| {
+                with(&format!("split = \"{split}\"\ndeadlines = \"{deadlines}\"")).attainment
+            })
+        });
+        let best = ways.fold(0.0, f64::max);
+        assert!(planned.attainment > best - 0.02, "{seed}: {} instead of {best}", planned.attainment);
+        assert_eq!(planned.splits.len(), text.matches("[pipelines.").count());
+        for chosen in &planned.splits {
+            assert!(chosen.shares.iter().all(|(_, share)| *share > 0.0 && *share <= 1.0), "{chosen:?}");
+        }
+        assert!(with("split = \"even\"").splits.is_empty());
+        assert_eq!(planned, with("split = \"plan\""), "the choice is the same each time");
     }
 }
 
@@ -128,8 +156,9 @@ fn sections_of_pipelines_are_checked() {
             "split = { det = 0.7, rec = 0.7 }",
             "the shares along a path add up to 1.400: expected at most 1",
         ),
+        (two, "split = \"plan\"\ndeadlines = \"static\"", "deadlines: is chosen by `split = \"plan\"`"),
         (two, "split = { det = 0.7 }", "expected a share above 0 and at most 1 for stage `rec`"),
-        (two, "split = \"fair\"", "expected \"plan\", \"even\", or a share for each stage"),
+        (two, "split = \"fair\"", "expected \"plan\", \"nexus\", \"even\", or a share for each stage"),
     ] {
         let error = refused(stages, more);
         assert!(error.contains(expected), "{error}");

@@ -18,7 +18,7 @@ pub(crate) struct PipelineSection {
     #[serde(default)]
     pub(crate) split: SplitSection,
     #[serde(default)]
-    pub(crate) deadlines: Deadlines,
+    pub(crate) deadlines: Option<Deadlines>,
     pub(crate) rate: Option<f64>,
     #[serde(default)]
     pub(crate) arrivals: ArrivalsSection,
@@ -33,10 +33,10 @@ pub(crate) struct PipelineSection {
     pub(crate) overhead: Option<SpansSection>,
 }
 
-/// A stage, as TOML gives it.
+/// A stage, as TOML gives it. [`crate::read_stages`] reads it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StageSection {
+pub struct StageSection {
     pub(crate) name: Option<String>,
     pub(crate) model: String,
     #[serde(default)]
@@ -80,14 +80,16 @@ pub(crate) enum FanOutSection {
     Weighted(Vec<(u32, f64)>),
 }
 
-/// `split = "plan"`, `split = "even"` or `split = { det = 0.4, rec = 0.6 }`.
+/// `split = "plan"`, `split = "nexus"`, `split = "even"` or `split = { det = 0.4, rec = 0.6 }`.
 #[derive(Debug, Deserialize)]
 #[serde(
     untagged,
-    expecting = "expected \"plan\", \"even\", or a share for each stage like { det = 0.4, rec = 0.6 }"
+    expecting = "expected \"plan\", \"nexus\", \"even\", or a share for each stage like { det = 0.4, rec = 0.6 }"
 )]
-pub(crate) enum SplitSection {
+pub enum SplitSection {
+    /// A way to divide the objective.
     Word(SplitWord),
+    /// Shares by name of the stage.
     Shares(BTreeMap<String, f64>),
 }
 
@@ -97,9 +99,14 @@ impl Default for SplitSection {
     }
 }
 
+/// A way to divide an objective.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum SplitWord {
+pub enum SplitWord {
+    /// [`crate::ObjectiveSplit::Plan`].
     Plan,
+    /// [`crate::ObjectiveSplit::Nexus`].
+    Nexus,
+    /// [`crate::ObjectiveSplit::Even`].
     Even,
 }

@@ -44,9 +44,7 @@ pub(super) fn check_stages(
 ) -> Result<(), WorkloadError> {
     for (name, pipeline) in pipelines {
         let wrong = |problem: String| WorkloadError::new(format!("pipelines.{name}.stages"), problem);
-        if !(1..=STAGES_MAX).contains(&pipeline.stages.len()) {
-            return Err(wrong(format!("expected 1 to {STAGES_MAX} stages, got {}", pipeline.stages.len())));
-        }
+        check_count(&pipeline.stages).map_err(wrong)?;
         for stage in &pipeline.stages {
             let copy_of = stage.model.rsplit_once('-').map_or("", |(group, _)| group);
             if !models.contains_key(&stage.model) && !models.contains_key(copy_of) {
@@ -102,16 +100,17 @@ fn read_one(
     section: &PipelineSection,
     (models, pipelines): (&[Model], usize),
 ) -> Result<Pipeline, WorkloadError> {
-    let at = |key: &str| format!("pipelines.{name}.{key}");
-    let wrong = |key: &str, problem: String| WorkloadError::new(at(key), problem);
-    let mut stages: Vec<PipelineStage> = Vec::new();
-    for stage in &section.stages {
-        let stage =
-            read_stage(stage, &stages, (models, pipelines)).map_err(|problem| wrong("stages", problem))?;
-        stages.push(stage);
+    let wrong = |key: &str, problem: String| WorkloadError::new(format!("pipelines.{name}.{key}"), problem);
+    // Pipelines are in the list too, and no stage of another one.
+    let names = models.iter().take(models.len().saturating_sub(pipelines));
+    let names: Vec<&str> = names.map(|model| model.name.as_str()).collect();
+    let (stages, split) =
+        read_stages(&section.stages, &section.split, &names).map_err(|(key, problem)| wrong(key, problem))?;
+    if split == ObjectiveSplit::Plan && section.deadlines.is_some() {
+        let problem = "is chosen by `split = \"plan\"`: remove one of the two";
+        return Err(wrong("deadlines", problem.to_owned()));
     }
-    let split = read_split(&section.split, &stages).map_err(|problem| wrong("split", problem))?;
-    let pipeline = Pipeline { stages, split, deadlines: section.deadlines };
+    let pipeline = Pipeline { stages, split, deadlines: section.deadlines.unwrap_or_default() };
     let mut longest: Vec<u64> = Vec::new();
     for stage in &pipeline.stages {
         let model = models.get(stage.model as usize);
@@ -127,10 +126,36 @@ fn read_one(
     Ok(pipeline)
 }
 
+/// The stages of a pipeline and the split of its objective. `models` are the names that stages may have as `model`, and a stage's
+/// [`PipelineStage::model`] is the place in this list.
+///
+/// # Errors
+/// The key, and what is wrong with it.
+pub fn read_stages(
+    sections: &[StageSection],
+    split: &SplitSection,
+    models: &[&str],
+) -> Result<(Vec<PipelineStage>, ObjectiveSplit), (&'static str, String)> {
+    check_count(sections).map_err(|problem| ("stages", problem))?;
+    let mut stages: Vec<PipelineStage> = Vec::new();
+    for section in sections {
+        stages.push(read_stage(section, &stages, models).map_err(|problem| ("stages", problem))?);
+    }
+    let split = read_split(split, &stages).map_err(|problem| ("split", problem))?;
+    Ok((stages, split))
+}
+
+fn check_count(stages: &[StageSection]) -> Result<(), String> {
+    if (1..=STAGES_MAX).contains(&stages.len()) {
+        return Ok(());
+    }
+    Err(format!("expected 1 to {STAGES_MAX} stages, got {}", stages.len()))
+}
+
 fn read_stage(
     section: &StageSection,
     earlier: &[PipelineStage],
-    (models, pipelines): (&[Model], usize),
+    models: &[&str],
 ) -> Result<PipelineStage, String> {
     let name = section.name.clone().unwrap_or_else(|| section.model.clone());
     if earlier.iter().any(|stage| stage.name == name) {
@@ -138,12 +163,9 @@ fn read_stage(
             "`{name}`: two stages have this name: expected `name = \"...\"` for one of them"
         ));
     }
-    // Pipelines are in the list too, and no stage of another one.
-    let models = models.get(..models.len().saturating_sub(pipelines)).unwrap_or_default();
-    let Some(model) = models.iter().position(|model| model.name == section.model) else {
-        let known: Vec<&str> = models.iter().map(|model| model.name.as_str()).collect();
-        let hint = nearest(&section.model, &known).map(|near| format!(", did you mean `{near}`?"));
-        return Err(format!("`{}`: no such model in [models]{}", section.model, hint.unwrap_or_default()));
+    let Some(model) = models.iter().position(|model| *model == section.model) else {
+        let hint = nearest(&section.model, models).map(|near| format!(", did you mean `{near}`?"));
+        return Err(format!("`{}`: no such model{}", section.model, hint.unwrap_or_default()));
     };
     let after = section.from.names().iter().map(|from| {
         let number = earlier.iter().position(|stage| stage.name == *from);
@@ -186,6 +208,7 @@ fn read_fan_out(section: &FanOutSection) -> Result<Shares<u32>, String> {
 fn read_split(section: &SplitSection, stages: &[PipelineStage]) -> Result<ObjectiveSplit, String> {
     let shares = match section {
         SplitSection::Word(SplitWord::Plan) => return Ok(ObjectiveSplit::Plan),
+        SplitSection::Word(SplitWord::Nexus) => return Ok(ObjectiveSplit::Nexus),
         SplitSection::Word(SplitWord::Even) => return Ok(ObjectiveSplit::Even),
         SplitSection::Shares(shares) => shares,
     };

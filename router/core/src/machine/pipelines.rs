@@ -29,7 +29,9 @@ impl Router {
         let alone = Times { due: deadline, latest: deadline };
         let Some(position) = arrival.pipeline else { return Some(alone) };
         let Some(pipeline) = self.pipelines.get(&position.pipeline) else { return Some(alone) };
-        let rest = pipeline.rest(position.stage, |stage| self.shortest(stage));
+        let objective = deadline.since(position.begun);
+        let shortest = |stage: &PipelineStage| (self.shortest(stage), self.has_free_lane(stage));
+        let rest = pipeline.rest(self.now, position.stage, objective, shortest);
         let latest = if rest > deadline { Nanos::ZERO } else { deadline.before(rest) };
         let (due, latest) = pipeline.times(self.now, &position, deadline, latest);
         Some(Times { due, latest })
@@ -37,12 +39,19 @@ impl Router {
 
     /// A request of a stage ended after `time`. One that was dropped would have taken longer.
     pub(super) fn stage_took(&mut self, position: &Position, time: Nanos, is_dropped: bool) {
+        let now = self.now;
         // It may have been forgotten while the request ran.
         let Some(pipeline) = self.pipelines.get(&position.pipeline) else { return };
         let least = pipeline.stage(position.stage).filter(|_| is_dropped).map(|stage| self.shortest(stage));
         if let Some(pipeline) = self.pipelines.get_mut(&position.pipeline) {
-            pipeline.took(position.stage, time.after(least.unwrap_or_default()));
+            pipeline.took(now, position.stage, time.after(least.unwrap_or_default()));
         }
+    }
+
+    /// Whether a request of a stage would start at once.
+    fn has_free_lane(&self, stage: &PipelineStage) -> bool {
+        let pool = self.model(stage.model).and_then(|model| self.pools.get(model.pool));
+        pool.is_some_and(|pool| !pool.free.is_empty())
     }
 
     /// Time of a stage whose batches start at once, on all lanes of its model. Zero while unknown.

@@ -28,10 +28,14 @@ impl StageCosts {
     /// A stage that runs `rows` rows for each request of the pipeline. `times` are batch times by rows; the objective `slo` is divided
     /// into `steps` steps.
     pub fn new(times: &[(u32, Nanos)], rows: f64, slo: Nanos, steps: u32) -> Self {
+        Self::of(slo, steps, |budget| rows / best_throughput(times.iter().copied(), budget))
+    }
+
+    /// A stage of which `lanes` says what it costs with a budget.
+    pub fn of(slo: Nanos, steps: u32, lanes: impl Fn(Nanos) -> f64) -> Self {
         let lanes = (0..=steps).map(|step| {
             let budget = u128::from(slo.0) * u128::from(step) / u128::from(steps.max(1));
-            let budget = Nanos(u64::try_from(budget).unwrap_or(u64::MAX));
-            rows / best_throughput(times.iter().copied(), budget)
+            lanes(Nanos(u64::try_from(budget).unwrap_or(u64::MAX)))
         });
         // No rows cost nothing, but 0 / 0 is not a number.
         Self { lanes: lanes.map(|lanes| if lanes.is_nan() { f64::INFINITY } else { lanes }).collect() }

@@ -40,6 +40,31 @@ pub fn measure(
             model.profile = Some(profile(model, workload.lanes.count, settings, stop)?);
         }
     }
+    let report = rehearse(workload, settings, stop, line)?;
+    for (number, model) in (0..).zip(&mut workload.models) {
+        let own = report.timings.iter().filter(|timing| timing.model == number);
+        model.overhead = Spans::of_samples(own.map(|timing| timing.outside).collect());
+    }
+    // The times of a pipeline are those of several batches.
+    let report = match workload.pipelines().next() {
+        Some(_) => rehearse(&workload.stages_alone(), settings, stop, line)?,
+        None => report,
+    };
+    workload.lanes.overhead = batch_overhead(workload, &report, real);
+    if real {
+        workload.lanes.noise.cv = variation(&report.timings);
+        correct_for_contention(workload, &report.timings)?;
+    }
+    Ok(())
+}
+
+/// A run with other requests than those of the comparison.
+fn rehearse(
+    workload: &Workload,
+    settings: &Settings,
+    stop: &Arc<AtomicBool>,
+    line: &Line,
+) -> anyhow::Result<Report> {
     let mut rehearsal = workload.lasting(REHEARSAL)?.with_seed(workload.seed.wrapping_add(OTHER_SEED));
     rehearsal.warmup = REHEARSAL_WARMUP;
     let session = Session::open(&rehearsal, Settings { keep_timings: true, ..settings.clone() })?;
@@ -49,17 +74,7 @@ pub fn measure(
     // Batches at idle priority stand still for others, which is not their own time.
     let timings: Vec<Timing> =
         report.timings.iter().filter(|timing| is_ordinary(workload, timing)).cloned().collect();
-    let report = Report { timings, ..report };
-    for (number, model) in (0..).zip(&mut workload.models) {
-        let own = report.timings.iter().filter(|timing| timing.model == number);
-        model.overhead = Spans::of_samples(own.map(|timing| timing.outside).collect());
-    }
-    workload.lanes.overhead = batch_overhead(workload, &report, real);
-    if real {
-        workload.lanes.noise.cv = variation(&report.timings);
-        correct_for_contention(workload, &report.timings)?;
-    }
-    Ok(())
+    Ok(Report { timings, ..report })
 }
 
 fn is_ordinary(workload: &Workload, timing: &Timing) -> bool {

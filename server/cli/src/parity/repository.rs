@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use workload::{Model, Workload};
 
 use super::arguments::ParityArgs;
+use super::pipelines;
 
 /// Header in which requests name their tenant.
 pub const TENANT_HEADER: &str = "x-tenant";
@@ -33,12 +34,16 @@ impl Repository {
     /// Synthetic models that take as long as the profiles of a workload say, on as many lanes as it has.
     pub fn synthetic(workload: &Workload, arguments: &ParityArgs) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder")?;
-        for model in &workload.models {
-            let version = folder.path().join(&model.name).join("1");
+        let models = folder.path().join("models");
+        for model in workload.models.iter().filter(|model| model.pipeline.is_none()) {
+            let version = models.join(&model.name).join("1");
             fs::create_dir_all(&version).context("cannot make a folder")?;
             fs::write(version.join("model.toml"), description(model)?).context("cannot write a model")?;
         }
-        let mut options = options(folder.path());
+        let config = folder.path().join("tessera.toml");
+        fs::write(&config, pipelines::config(workload)?).context("cannot write the configuration")?;
+        let mut options = options(&models);
+        options.extend(["--config".into(), config.into()]);
         set(&mut options, format!("lanes.count={}", workload.lanes.count));
         set(&mut options, "lanes.shared=true".to_owned());
         tenants(&mut options, workload);
@@ -50,6 +55,12 @@ impl Repository {
 
     /// The models of a folder, with its own configuration and the objectives of a workload.
     pub fn given(path: &Path, arguments: &ParityArgs, workload: &Workload) -> anyhow::Result<Self> {
+        if let Some((_, pipeline, _)) = workload.pipelines().next() {
+            anyhow::bail!(
+                "pipelines.{}: expected no --repository: stages are synthetic models",
+                pipeline.name
+            );
+        }
         let mut options = options(path);
         // One core for each lane. The network and the client use the others.
         let cores = gpulet::allowed_cores().context("cannot read the affinity mask")?;

@@ -6,7 +6,7 @@ use device_sections::{DeviceSection, InterferenceSection};
 use gpulet_core::profile::Quantile;
 use models::TimeSpan;
 use serde::Deserialize;
-use workload::Paths;
+use workload::{Paths, SplitSection, SplitWord, StageSection};
 
 /// A problem file.
 #[derive(Debug, Deserialize)]
@@ -25,6 +25,40 @@ pub struct Document {
     /// Workloads by name.
     #[serde(default)]
     pub workloads: BTreeMap<String, WorkloadSection>,
+    /// Pipelines by name.
+    #[serde(default)]
+    pub pipelines: BTreeMap<String, PipelineSection>,
+}
+
+/// `[pipelines.NAME]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipelineSection {
+    /// Time from the arrival of a request to its answer.
+    pub slo: TimeSpan,
+    /// Requests per second.
+    pub rate: f64,
+    /// Stages, each after those that it follows.
+    pub stages: Vec<StageSection>,
+    /// How the objective is divided; so that the stages need the fewest devices if unset.
+    #[serde(default = "planned")]
+    pub split: SplitSection,
+    /// As of workloads, for each stage.
+    pub headroom: Option<f64>,
+    /// As of workloads, for each stage.
+    pub replicas_min: Option<u32>,
+    /// As of workloads, for each stage.
+    pub batch_max: Option<u32>,
+    /// As of workloads.
+    #[serde(default)]
+    pub tenant: String,
+    /// As of workloads.
+    #[serde(default)]
+    pub not_with: Vec<String>,
+}
+
+fn planned() -> SplitSection {
+    SplitSection::Word(SplitWord::Plan)
 }
 
 /// `[workloads.NAME]`.

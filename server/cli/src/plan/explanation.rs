@@ -5,15 +5,20 @@ use std::fmt::Write as _;
 use charts::number;
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::Workload;
+use node::output;
 
 use super::explain::{Attempt, Binding, Explained};
 use super::format;
+use super::pipelines::{PlannedPipeline, SplitBy};
 use super::reading::PlanQuery;
 use super::report::memory_bytes;
 
 /// Explains every workload with its slots, then the devices.
 pub fn text(query: &PlanQuery, plan: &Plan, explained: &[Explained]) -> String {
     let mut text = String::new();
+    for pipeline in &query.pipelines {
+        text.push_str(&divided(pipeline));
+    }
     for workload in query.problem.workloads() {
         let slots: Vec<&Explained> =
             explained.iter().filter(|explained| explained.workload == workload.name).collect();
@@ -30,6 +35,40 @@ pub fn text(query: &PlanQuery, plan: &Plan, explained: &[Explained]) -> String {
         }
     }
     text.push_str(&devices(query, plan));
+    text
+}
+
+/// How the objective of a pipeline is divided, and why.
+fn divided(pipeline: &PlannedPipeline) -> String {
+    let PlannedPipeline { name, slo_us, rate, stages, .. } = pipeline;
+    let mut text =
+        format!("\n{name}: {} requests per second within {}, ", number(*rate), format::time(*slo_us));
+    text.push_str(match pipeline.split {
+        SplitBy::FewestDevices => "divided so that its stages need the fewest devices\n",
+        SplitBy::Even => "divided evenly\n",
+        SplitBy::Given => "divided as the file says\n",
+    });
+    let filled = |devices: Option<f64>| devices.map_or_else(|| "too short".to_owned(), number);
+    let rows = stages.iter().map(|stage| {
+        let budget = format::ms(slo_us * stage.share);
+        vec![
+            stage.name.clone(),
+            number(stage.rows),
+            format::percent(stage.share),
+            budget,
+            filled(stage.devices),
+        ]
+    });
+    let header = ["stage", "rows", "share", "budget ms", "devices"];
+    text.push_str(&output::table(&header, rows));
+    let _ = writeln!(
+        text,
+        "  its work fills {} devices; with even shares {}",
+        filled(pipeline.devices),
+        filled(pipeline.devices_even)
+    );
+    let shares = stages.iter().map(|stage| format!("{} = {:.3}", stage.name, stage.share));
+    let _ = writeln!(text, "  split = {{ {} }}", shares.collect::<Vec<_>>().join(", "));
     text
 }
 

@@ -10,6 +10,7 @@ use gpulet_core::validate::{SlotPrediction, Unused, Violation};
 use serde::Serialize;
 
 use super::explain::Explained;
+use super::pipelines::PlannedPipeline;
 use super::reading::PlanQuery;
 use super::report::{best, infeasible_words, memory_bytes, notes};
 use super::study::{Entry, Growth, Least, Study};
@@ -22,6 +23,9 @@ struct Answer<'a> {
     interference: &'a str,
     devices: Vec<DeviceLine<'a>>,
     workloads: &'a [Workload],
+    /// How the objectives of pipelines are divided. Their stages are workloads.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pipelines: &'a [PlannedPipeline],
     profiles: Vec<ProfileLine<'a>>,
     least: &'a Least,
     /// Policies with their plans, the best first.
@@ -140,6 +144,7 @@ pub fn json(
             })
             .collect(),
         workloads: problem.workloads(),
+        pipelines: &query.pipelines,
         profiles: query
             .profiles
             .iter()

@@ -8,12 +8,14 @@ use gpulet_core::id::DeviceId;
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{DEVICES_MAX, Device, Problem, ProblemError, Workload};
 use gpulet_core::profile::{BATCH_MAX, Profile, Quantile};
+use models::TimeSpan;
 use node::files::read_text;
 use node::profiles;
 use workload::{Lines, Paths, WorkloadError};
 
 use super::arguments::Count;
 use super::document::{Document, WorkloadSection};
+use super::pipelines::PlannedPipeline;
 use super::shapes;
 
 /// Largest problem file.
@@ -35,7 +37,9 @@ pub struct PlanQuery {
     pub profiles: Vec<Profile>,
     /// Whether the file sets the interference model.
     pub interference_is_set: bool,
-    /// What is wrong with the shapes of its profiles.
+    /// Its pipelines, whose stages are workloads of the problem.
+    pub pipelines: Vec<PlannedPipeline>,
+    /// What is wrong with the shapes of its profiles, and objectives that cannot be divided.
     pub warnings: Vec<String>,
 }
 
@@ -120,22 +124,46 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<PlanQuery,
     for (name, section) in in_order("workloads", &document.workloads, lines) {
         workloads.push(read_workload(name, section, &all)?);
     }
+    let (mut pipelines, mut stages_of) = (Vec::new(), Vec::new());
+    for (name, section) in in_order("pipelines", &document.pipelines, lines) {
+        let (pipeline, stages) = PlannedPipeline::read(name, section, &all)?;
+        if let Some(stage) = stages.iter().find(|stage| document.workloads.contains_key(&stage.name)) {
+            let problem = format!("a workload has the name `{}`: expected another one", stage.name);
+            return fault(format!("pipelines.{name}"), problem);
+        }
+        stages_of.extend(stages.iter().map(|stage| (stage.name.clone(), name.to_owned())));
+        pipelines.push(pipeline);
+        workloads.extend(stages);
+    }
     if workloads.is_empty() {
-        return fault("workloads", "expected at least one section, like [workloads.resnet50]");
+        return fault(
+            "workloads",
+            "expected at least one section, like [workloads.resnet50] or [pipelines.ocr]",
+        );
     }
     let kinds: BTreeSet<&str> = devices.iter().map(|device| device.device_type.name.as_str()).collect();
     let models: BTreeSet<&str> = workloads.iter().map(|workload| workload.model.as_str()).collect();
     let used = |profile: &Profile| kinds.contains(profile.device()) && models.contains(profile.model());
     let profiles: Vec<Profile> = all.iter().filter(|profile| used(profile)).cloned().collect();
-    let warnings = shapes::warnings(&workloads, &document.workloads, &profiles);
-    let problem = Problem::new(devices, workloads, profiles.clone(), interference)
-        .map_err(|error| translated(error, &sections))?
-        .at_quantile(document.quantile);
+    let mut warnings = shapes::warnings(&workloads, &document.workloads, &profiles);
+    let problem = |devices, workloads| {
+        let problem = Problem::new(devices, workloads, profiles.clone(), interference.clone());
+        problem
+            .map(|problem| problem.at_quantile(document.quantile))
+            .map_err(|error| translated(error, &sections, &stages_of))
+    };
+    let mut made = problem(devices.clone(), workloads.clone())?;
+    if !pipelines.is_empty() {
+        let divided = pipelines.iter_mut().filter_map(|pipeline| pipeline.divide(&made, &mut workloads));
+        warnings.extend(divided.collect::<Vec<_>>());
+        made = problem(devices, workloads)?;
+    }
     Ok(PlanQuery {
         name: String::new(),
-        problem,
+        problem: made,
         quantile: document.quantile,
-        profiles,
+        profiles: profiles.clone(),
+        pipelines,
         interference_is_set: document.interference.is_some(),
         warnings,
     })
@@ -152,7 +180,7 @@ fn in_order<'a, T>(
     sections
 }
 
-fn check_name(field: &str, name: &str) -> Result<(), WorkloadError> {
+pub(super) fn check_name(field: &str, name: &str) -> Result<(), WorkloadError> {
     let letters = name.chars().count();
     if letters == 0 || letters > NAME_MAX || name.chars().any(char::is_control) {
         return fault(
@@ -195,10 +223,7 @@ fn read_workload(
         let known = known_words(model, profiles.iter().map(Profile::model));
         return fault(field("model"), format!("no profile of `{model}`{known}"));
     }
-    let slo_us = section.slo.0.as_nanos() as f64 / 1e3;
-    if !(slo_us > 0.0 && slo_us <= SLO_MAX_US) {
-        return fault(field("slo"), format!("expected more than 0 and at most 1h, got {}", section.slo));
-    }
+    let slo_us = slo_us(&field("slo"), section.slo)?;
     Ok(Workload {
         name: name.to_owned(),
         model: model.to_owned(),
@@ -212,8 +237,21 @@ fn read_workload(
     })
 }
 
+/// An objective in microseconds.
+pub(super) fn slo_us(field: &str, slo: TimeSpan) -> Result<f64, WorkloadError> {
+    let slo_us = slo.0.as_nanos() as f64 / 1e3;
+    if slo_us > 0.0 && slo_us <= SLO_MAX_US {
+        return Ok(slo_us);
+    }
+    fault(field, format!("expected more than 0 and at most 1h, got {slo}"))
+}
+
 /// Translates an error of the problem to the keys of the file.
-fn translated(error: ProblemError, sections: &[(DeviceId, String)]) -> WorkloadError {
+fn translated(
+    error: ProblemError,
+    sections: &[(DeviceId, String)],
+    stages: &[(String, String)],
+) -> WorkloadError {
     let ProblemError { field, problem } = error;
     let of_device = field.strip_prefix("devices.").and_then(|rest| {
         sections.iter().find_map(|(device, section)| {
@@ -226,7 +264,11 @@ fn translated(error: ProblemError, sections: &[(DeviceId, String)]) -> WorkloadE
             whole.then(|| format!("devices.{section}{key}"))
         })
     });
+    let of_stage = field.strip_prefix("workloads.").and_then(|rest| {
+        let (stage, pipeline) = stages.iter().find(|(stage, _)| rest.starts_with(&format!("{stage}.")))?;
+        Some(format!("pipelines.{pipeline}{}", rest.get(stage.len()..)?.replace(".slo_us", ".slo")))
+    });
     let of_objective = field.strip_suffix(".slo_us").map(|workload| format!("{workload}.slo"));
-    let field = of_device.or(of_objective).unwrap_or(field);
+    let field = of_device.or(of_stage).or(of_objective).unwrap_or(field);
     WorkloadError { file: String::new(), line: None, field, problem }
 }

@@ -212,15 +212,21 @@ fn dedicated(problem: &Problem) -> Option<Dedicated> {
     Some(Dedicated { cost_least, nodes: proved.nodes, complete: proved.complete })
 }
 
-/// Devices that the work alone fills. In every plan, a request that just misses a batch waits for that batch and its
-/// own, so a batch may take at most half the objective. Co-located batches only add to its time.
-fn fluid(problem: &Problem) -> Option<f64> {
+/// The types of the devices, each once.
+pub(super) fn kinds(problem: &Problem) -> Vec<&DeviceType> {
     let mut kinds: Vec<&DeviceType> = Vec::new();
     for device in problem.devices() {
         if kinds.iter().all(|known| known.name != device.device_type.name) {
             kinds.push(&device.device_type);
         }
     }
+    kinds
+}
+
+/// Devices that the work alone fills. In every plan, a request that just misses a batch waits for that batch and its
+/// own, so a batch may take at most half the objective. Co-located batches only add to its time.
+fn fluid(problem: &Problem) -> Option<f64> {
+    let kinds = kinds(problem);
     let mut lookups = 0_usize;
     let mut devices = 0.0;
     for workload in problem.workloads().iter().filter(|workload| workload.rate > 0.0) {
@@ -243,25 +249,40 @@ fn seconds_least(
     lookups: &mut usize,
 ) -> Option<f64> {
     let mut least = f64::INFINITY;
-    let Some(profile) = problem.profile(workload, kind) else { return Some(least) };
+    let is_complete = each_batch(problem, (workload, workload.slo_us), kind, lookups, |_, seconds| {
+        least = least.min(seconds);
+    });
+    is_complete.then_some(least)
+}
+
+/// Calls `found` for each batch on each share of a device that answers within `slo_us`: with the microseconds of the batch, and the
+/// seconds of a whole device that a request takes. `false` after too many lookups.
+pub(super) fn each_batch(
+    problem: &Problem,
+    (workload, slo_us): (&Workload, f64),
+    kind: &DeviceType,
+    lookups: &mut usize,
+    mut found: impl FnMut(f64, f64),
+) -> bool {
+    let Some(profile) = problem.profile(workload, kind) else { return true };
     let batch_max = workload.batch_max.min(profile.batches().1);
     for units in &kind.sizes {
         let share = f64::from(*units) / f64::from(kind.units);
         for batch in 1..=batch_max {
             *lookups = lookups.saturating_add(1);
             if *lookups > LOOKUPS_MAX {
-                return None;
+                return false;
             }
             let Ok(time) = problem.solo_us(profile, batch, *units) else { continue };
             let runner = Runner { profile, batch, units: *units };
             let time = time * problem.interference().slowdown(&runner, &[]);
-            if 2.0 * time > workload.slo_us * (1.0 + SLACK) {
+            if 2.0 * time > slo_us * (1.0 + SLACK) {
                 break;
             }
             // The input of a batch may be copied while the previous batch runs.
             let busy = time - profile.load_us(batch);
-            least = least.min(share * busy / (1e6 * f64::from(batch)));
+            found(time, share * busy / (1e6 * f64::from(batch)));
         }
     }
-    Some(least)
+    true
 }

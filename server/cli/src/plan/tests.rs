@@ -1,4 +1,5 @@
 mod mistakes;
+mod pipelines;
 
 use super::*;
 use crate::commands::Command;

@@ -27,6 +27,10 @@ pub fn text(study: &Study) -> String {
     if !endings.is_empty() {
         let _ = write!(text, "\n{endings}");
     }
+    let splits = splits(study);
+    if !splits.is_empty() {
+        let _ = write!(text, "\n{splits}");
+    }
     let tenants = tenants(study);
     if !tenants.is_empty() {
         let _ = write!(text, "\n{tenants}");
@@ -225,6 +229,24 @@ fn ends(run: &Report) -> impl Iterator<Item = (&str, u64)> {
     ];
     let refused = requests.refused.iter().map(|(word, count)| (word.as_str(), *count));
     refused.chain(others).filter(|(_, count)| *count > 0)
+}
+
+/// How the objectives of pipelines with `split = "plan"` are divided under the best policy, as settings; empty without them.
+fn splits(study: &Study) -> String {
+    let best = study.standings.first().and_then(|standing| standing.reports.first());
+    let mut text = String::new();
+    for chosen in best.into_iter().flat_map(|report| &report.splits) {
+        let deadlines = serde_json::to_string(&chosen.deadlines).unwrap_or_default();
+        let shares = chosen.shares.iter().map(|(stage, share)| format!("{stage} = {share:.3}"));
+        let shares: Vec<String> = shares.collect();
+        let _ = writeln!(
+            text,
+            "[pipelines.{}]\nsplit = {{ {} }}\ndeadlines = {deadlines}",
+            chosen.pipeline,
+            shares.join(", ")
+        );
+    }
+    text
 }
 
 /// Table of the tenants under the best policy; empty if there is only one without a quota.

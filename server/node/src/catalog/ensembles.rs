@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::Catalog;
 use super::activation::Activation;
 use super::load::limit_of;
+use super::pipelines;
 use super::refusal_report::RefusalReport;
 use super::served_ensemble::ServedEnsemble;
 use super::shapes::Shapes;
@@ -99,7 +100,13 @@ impl Catalog {
         let id = self.take_id();
         let signature = Arc::new(ensemble.signature());
         let (name, version) = (config.name.as_str().to_owned(), version.0);
-        let served = ServedEnsemble::new(ensemble, graph, PipelineId(id.0));
+        let settings = self.source.pipeline_settings(&name);
+        let shares = match settings {
+            Some(settings) => pipelines::shares(settings, &ensemble, &graph)?,
+            None => graph.even_shares(),
+        };
+        let split = settings.map(|settings| settings.deadlines).unwrap_or_default();
+        let served = ServedEnsemble::new(ensemble, graph, PipelineId(id.0), (shares, split));
         tracing::info!(model = %name, version, steps = served.ensemble.steps.len(), "ready: an ensemble");
         Ok(Arc::new(Loaded {
             id,

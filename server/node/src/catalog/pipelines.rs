@@ -4,7 +4,12 @@ use std::collections::BTreeMap;
 
 use models::{Dim, Ensemble, EnsembleStep, EnsembleTensor, Signature, TensorSpec};
 
+use router_core::pipeline::Graph;
+
 use crate::config::{PipelineSettings, StageSettings};
+
+/// Relative tolerance for sums of shares, which are printed with three digits.
+const SLACK: f64 = 0.005;
 
 /// The ensemble of a pipeline. `signature_of` says what a model takes and gives.
 ///
@@ -38,7 +43,39 @@ pub(super) fn ensemble(
         free_rows: true,
         steps: stages.into_iter().map(|stage| stage.step).collect(),
     };
-    ensemble.ordered(name).map_err(|error| format!("stages: {error}"))
+    let ensemble = ensemble.ordered(name).map_err(|error| format!("stages: {error}"))?;
+    let graph = Graph::new(ensemble.after()).map_err(|error| format!("stages: {error}"))?;
+    shares(settings, &ensemble, &graph)?;
+    Ok(ensemble)
+}
+
+/// The share of the objective of each stage.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn shares(
+    settings: &PipelineSettings,
+    ensemble: &Ensemble,
+    graph: &Graph,
+) -> Result<Vec<f64>, String> {
+    let Some(asked) = &settings.split else { return Ok(graph.even_shares()) };
+    if let Some(unknown) = asked.keys().find(|name| ensemble.steps.iter().all(|step| step.name != **name)) {
+        let known: Vec<&str> = ensemble.steps.iter().map(|step| step.name.as_str()).collect();
+        return Err(format!("split: `{unknown}`: expected one of the stages: {}", known.join(", ")));
+    }
+    let share = |step: &EnsembleStep| {
+        asked
+            .get(&step.name)
+            .copied()
+            .ok_or_else(|| format!("split: expected a share for stage `{}`", step.name))
+    };
+    let shares = ensemble.steps.iter().map(share).collect::<Result<Vec<f64>, String>>()?;
+    let longest = graph.longest_to(|stage| shares.get(stage).copied().unwrap_or_default());
+    let most = longest.into_iter().fold(0.0, f64::max);
+    if most > 1.0 + SLACK {
+        return Err(format!("split: the shares along a path add up to {most:.3}: expected at most 1"));
+    }
+    Ok(shares)
 }
 
 struct Stage {
@@ -282,6 +319,19 @@ mod tests {
                 "its sources have FP32 and BOOL",
             ),
             ("stages = [{ model = 'det', fan = 3 }]", "unknown field `fan`"),
+            (
+                "stages = [{ model = 'det' }]\nsplit = { dett = 1 }",
+                "split: `dett`: expected one of the stages: det",
+            ),
+            (
+                "stages = [{ model = 'det' }, { model = 'rec', inputs = { x = 'det.boxes' } }]\nsplit = { det = 0.5 }",
+                "split: expected a share for stage `rec`",
+            ),
+            (
+                "stages = [{ model = 'det' }, { model = 'rec', inputs = { x = 'det.boxes' } }]\nsplit = { det = 0.5, rec = 0.6 }",
+                "split: the shares along a path add up to 1.100: expected at most 1",
+            ),
+            ("stages = [{ model = 'det' }]\ndeadlines = 'none'", "unknown variant `none`"),
         ] {
             let error = of(text).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -14,14 +14,23 @@ pub struct ServedEnsemble {
     pub graph: Graph,
     /// Its number in the router.
     pub pipeline: PipelineId,
+    /// Share of the objective of each step.
+    pub shares: Vec<f64>,
+    /// What the shares are for.
+    pub split: Split,
     /// Versions that the router knows as those of its steps.
     known: Mutex<Vec<ModelId>>,
 }
 
 impl ServedEnsemble {
     /// An ensemble of which the router knows nothing yet.
-    pub(super) fn new(ensemble: Ensemble, graph: Graph, pipeline: PipelineId) -> Self {
-        Self { ensemble, graph, pipeline, known: Mutex::default() }
+    pub(super) fn new(
+        ensemble: Ensemble,
+        graph: Graph,
+        pipeline: PipelineId,
+        (shares, split): (Vec<f64>, Split),
+    ) -> Self {
+        Self { ensemble, graph, pipeline, shares, split, known: Mutex::default() }
     }
 
     /// Whether the router knows these versions as those of the steps.
@@ -37,15 +46,14 @@ impl ServedEnsemble {
         }
         known.clear();
         known.extend_from_slice(models);
-        let shares = self.graph.even_shares();
         let rows = self.mean_rows();
         let stage =
-            |((model, share), rows): ((&ModelId, f64), f64)| PipelineStage { model: *model, rows, share };
+            |((model, &share), rows): ((&ModelId, &f64), f64)| PipelineStage { model: *model, rows, share };
         Some(PipelineSpec {
             pipeline: self.pipeline,
             graph: self.graph.clone(),
-            stages: models.iter().zip(shares).zip(rows).map(stage).collect(),
-            split: Split::EndToEnd,
+            stages: models.iter().zip(&self.shares).zip(rows).map(stage).collect(),
+            split: self.split,
         })
     }
 

@@ -65,6 +65,11 @@ impl Source {
         Ok(Self { pipelines, ..self })
     }
 
+    /// The settings of a pipeline.
+    pub(super) fn pipeline_settings(&self, name: &str) -> Option<&PipelineSettings> {
+        self.pipelines.get(name)
+    }
+
     /// The configuration of a pipeline, by what the models of its stages take and give.
     fn pipeline(&self, name: &ModelName, settings: &PipelineSettings) -> Result<Pbtxt, LoadError> {
         let wrong = |reason: String| LoadError::Files { model: name.to_string(), reason };

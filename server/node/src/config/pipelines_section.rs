@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use documented::DocumentedFields;
 use models::TimeSpan;
+use router_core::Split;
 use serde::Deserialize;
 use toml::{Table, Value};
 use units::in_words;
@@ -26,6 +27,13 @@ pub struct PipelineSettings {
     /// What clients get, by name: `"STAGE.TENSOR"`, or a list of which the first that was written is taken. Default: the outputs of the
     /// stages that no other follows. Example: `{ text = "rec.text" }`.
     pub outputs: BTreeMap<String, OneOrMore>,
+    /// Share of the objective for each stage, as `tessera plan --explain` prints it; at most 1 along a path. Default: the same for each
+    /// stage of a longest path. Example: `{ det = 0.4, rec = 0.6 }`.
+    pub split: Option<BTreeMap<String, f64>>,
+    /// What the shares are for: `end_to_end` (sizes of batches; the request has one deadline), `static` (a deadline for each stage,
+    /// counted from the arrival) or `per_stage` (a deadline for each stage, counted from when it is queued). Default: `"end_to_end"`.
+    /// Example: `"static"`.
+    pub deadlines: Split,
 }
 
 /// A stage of a pipeline.
@@ -120,6 +128,10 @@ pub fn check_key(key: &str, value: &Value) -> Result<(), String> {
     }
     let one = Table::from_iter([(key.to_owned(), value.clone())]);
     let read = one.try_into::<PipelineSettings>().map_err(|error| in_words(error.message()))?;
+    let is_share = |share: &f64| *share > 0.0 && *share <= 1.0;
+    if let Some((stage, share)) = read.split.iter().flatten().find(|(_, share)| !is_share(share)) {
+        return Err(format!("`{stage}`: expected a share above 0 and at most 1, got {share}"));
+    }
     match read.stages.iter().find(|stage| !(0.0..=1e6).contains(&stage.fan_out)) {
         Some(stage) => {
             Err(format!("`{}`: fan_out: expected 0 to 1000000, got {}", stage.model, stage.fan_out))

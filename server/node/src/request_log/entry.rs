@@ -20,6 +20,29 @@ pub struct Span {
     pub parent: Option<Parent>,
 }
 
+/// A stage of a pipeline that ended.
+#[derive(Clone, Debug)]
+pub struct StageEntry {
+    /// Its name in the pipeline.
+    pub name: Box<str>,
+    /// The model that ran it.
+    pub model: Box<str>,
+    /// Version of the model.
+    pub version: u64,
+    /// Rows that it took.
+    pub rows: u32,
+    /// Requests to the model that the rows were divided into; 0 if it had no rows.
+    pub parts: u32,
+    /// From the arrival of the request to its start.
+    pub started: Duration,
+    /// From the arrival of the request to its end.
+    pub ended: Duration,
+    /// Times of its first part.
+    pub timing: Timing,
+    /// Why it failed.
+    pub reason: Option<Reason>,
+}
+
 /// A request that ended.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -59,6 +82,8 @@ pub struct Entry {
     pub total: Duration,
     /// The router's decisions. `None` if it did not reach the router, and if it was cancelled.
     pub record: Option<RecordKey>,
+    /// Its stages that ended, if it is one of a pipeline or an ensemble.
+    pub pipeline: Vec<StageEntry>,
 }
 
 impl Entry {
@@ -83,6 +108,7 @@ impl Entry {
             timing: Timing::default(),
             total: Duration::ZERO,
             record: None,
+            pipeline: Vec::new(),
         }
     }
 }

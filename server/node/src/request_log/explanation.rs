@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use router_core::{Decided, Nanos};
 use serde::{Deserialize, Serialize};
 
+use super::entry::StageEntry;
 use super::{Entry, Outcome, word};
 
 /// A request as JSON. Times are milliseconds.
@@ -60,9 +61,68 @@ pub struct Explanation {
     /// The batch that ran it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<Batch>,
+    /// The stages that ended, if it is a request of a pipeline or an ensemble.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub pipeline: Vec<PipelineStage>,
     /// What would have made it end in time.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub remedies: Vec<String>,
+}
+
+/// A stage of a pipeline. Times are milliseconds.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct PipelineStage {
+    /// Its name in the pipeline.
+    pub stage: String,
+    /// The model that ran it.
+    pub model: String,
+    /// Version of the model.
+    pub version: u64,
+    /// Rows that it took.
+    pub rows: u32,
+    /// Requests to the model that the rows were divided into; 0 if it had no rows.
+    pub parts: u32,
+    /// From the arrival of the request to its start.
+    pub started_ms: f64,
+    /// In the queue. This and the next two are of the first part.
+    pub queue_ms: f64,
+    /// From dispatch to the start of the engine.
+    pub batch_wait_ms: f64,
+    /// In the engine.
+    pub compute_ms: f64,
+    /// From the arrival of the request to its end.
+    pub ended_ms: f64,
+    /// Rows of the batch that ran the first part, with those of other requests. `None`: it ran in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_rows: Option<u32>,
+    /// Lane that ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lane: Option<u32>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl From<&StageEntry> for PipelineStage {
+    fn from(entry: &StageEntry) -> Self {
+        let timing = &entry.timing;
+        let ran = timing.batch_rows > 0;
+        Self {
+            stage: entry.name.to_string(),
+            model: entry.model.to_string(),
+            version: entry.version,
+            rows: entry.rows,
+            parts: entry.parts,
+            started_ms: ms(entry.started),
+            queue_ms: ms(timing.queue),
+            batch_wait_ms: ms(timing.batch_wait),
+            compute_ms: ms(timing.compute),
+            ended_ms: ms(entry.ended),
+            batch_rows: ran.then_some(timing.batch_rows),
+            lane: ran.then_some(timing.lane),
+            reason: entry.reason.map(|reason| reason.label().to_owned()),
+        }
+    }
 }
 
 /// Time of each stage in milliseconds.
@@ -186,6 +246,7 @@ impl Explanation {
             stages_ms: stages,
             admission: forecast,
             batch,
+            pipeline: entry.pipeline.iter().map(PipelineStage::from).collect(),
         }
     }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use telemetry::{
-    Batch, BatchId, Ended, Exporter, IdSource, Request, Stages, TraceContext, Transport as Sent,
+    Batch, BatchId, Ended, Exporter, IdSource, PipelineStage, Request, Stages, TraceContext,
+    Transport as Sent,
 };
 
-use super::entry::{Entry, Span};
+use super::entry::{Entry, Span, StageEntry};
 use crate::metrics::Transport;
 
 /// Makes spans, and offers requests that ended to the exporter.
@@ -64,7 +65,25 @@ impl Spans {
             },
             objective: entry.objective,
             batch: batch(entry),
+            pipeline: entry.pipeline.iter().map(stage).collect(),
         });
+    }
+}
+
+/// A stage of a pipeline.
+fn stage(entry: &StageEntry) -> PipelineStage {
+    let timing = &entry.timing;
+    PipelineStage {
+        name: entry.name.clone(),
+        model: entry.model.clone(),
+        version: entry.version,
+        rows: entry.rows,
+        started: entry.started,
+        queued: timing.queue,
+        executed: timing.compute,
+        ended: entry.ended,
+        batch: timing.batch.map(|batch| BatchId(batch.0)),
+        reason: entry.reason.map(|reason| reason.label()),
     }
 }
 

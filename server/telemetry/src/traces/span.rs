@@ -1,4 +1,4 @@
-//! Spans of a request that ended: `infer`, and in it `queue` and `execute`.
+//! Spans of a request that ended: `infer`, and in it `queue` and `execute`, or `stage` for each stage of a pipeline.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,12 +10,15 @@ use opentelemetry_proto::tonic::trace::v1::{Span, SpanFlags, Status};
 use crate::attribute::{bounded, float, integer, text};
 use crate::context::TraceContext;
 use crate::ids::{DerivedIds, IdSource, SpanId, TraceId};
-use crate::request::{Outcome, Request, Transport};
+use crate::request::{Outcome, PipelineStage, Request, Transport};
 use crate::sampling::Cause;
 use crate::unix_time::unix_nanos;
 
 /// Spans that [`of_request`] makes of this request.
 pub(crate) fn count(request: &Request) -> u64 {
+    if !request.pipeline.is_empty() {
+        return 1 + request.pipeline.len() as u64;
+    }
     1 + u64::from(!request.stages.queued.is_zero()) + u64::from(!request.stages.executed.is_zero())
 }
 
@@ -23,6 +26,10 @@ pub(crate) fn count(request: &Request) -> u64 {
 pub(crate) fn of_request(request: &Request, cause: Cause, ids: &IdSource, batches: DerivedIds) -> Vec<Span> {
     let stages = request.stages;
     let mut spans = vec![infer(request, cause)];
+    if !request.pipeline.is_empty() {
+        spans.extend(request.pipeline.iter().map(|own| stage(request, own, ids, batches)));
+        return spans;
+    }
     let queue_starts = after(request.arrived, stages.before_queue);
     if !stages.queued.is_zero() {
         let mut span = child("queue", &request.context, ids, queue_starts, stages.queued);
@@ -45,6 +52,28 @@ pub(crate) fn of_request(request: &Request, cause: Cause, ids: &IdSource, batche
         spans.push(span);
     }
     spans
+}
+
+/// A stage of a pipeline. It has no spans in it: its times are attributes.
+fn stage(request: &Request, own: &PipelineStage, ids: &IdSource, batches: DerivedIds) -> Span {
+    let starts = after(request.arrived, own.started);
+    let mut span = child("stage", &request.context, ids, starts, own.ended.saturating_sub(own.started));
+    span.attributes.push(text("tessera.stage", &own.name));
+    span.attributes.push(text("tessera.model", &own.model));
+    span.attributes.push(integer("tessera.model.version", own.version));
+    span.attributes.push(integer("tessera.rows", own.rows));
+    span.attributes.push(float("tessera.queued_seconds", own.queued.as_secs_f64()));
+    span.attributes.push(float("tessera.executed_seconds", own.executed.as_secs_f64()));
+    if let Some(batch) = own.batch {
+        span.attributes.push(integer("tessera.batch.id", batch.0));
+        let (trace_id, span_id) = batches.of(batch.0);
+        span.links.push(link(trace_id, span_id, ""));
+    }
+    if let Some(reason) = own.reason {
+        span.attributes.push(text("error.type", reason));
+        span.status = Some(Status { message: reason.to_owned(), code: StatusCode::Error.into() });
+    }
+    span
 }
 
 fn infer(request: &Request, cause: Cause) -> Span {
@@ -190,6 +219,28 @@ mod tests {
         assert_eq!([millis(infer), millis(queue), millis(execute)], [(0, 20), (1, 6), (8, 18)]);
         assert_eq!(execute.links[0].trace_id, batches.of(7).0.to_bytes());
         assert!(key(infer, "tessera.model").is_some() && key(infer, "error.type").is_none());
+    }
+
+    #[test]
+    fn a_request_of_a_pipeline_has_a_span_for_each_stage() {
+        let ids = IdSource::new([1, 2]);
+        let request = example::pipeline(&ids);
+        let batches = DerivedIds::new(&ids);
+        let spans = of_request(&request, Cause::Failed, &ids, batches);
+        assert_eq!((spans.len(), count(&request)), (3, 3));
+        let [infer, det, rec] = &spans[..] else { panic!("{spans:?}") };
+        for (span, name) in [(det, "det"), (rec, "rec")] {
+            assert_eq!((span.name.as_str(), &span.parent_span_id), ("stage", &infer.span_id));
+            assert_eq!(key(span, "tessera.stage"), Some(&text("tessera.stage", name)));
+        }
+        let millis = |span: &Span| {
+            let start = infer.start_time_unix_nano;
+            ((span.start_time_unix_nano - start) / 1_000_000, (span.end_time_unix_nano - start) / 1_000_000)
+        };
+        assert_eq!([millis(det), millis(rec)], [(1, 8), (8, 18)]);
+        assert_eq!(det.links[0].trace_id, batches.of(1).0.to_bytes());
+        assert!(det.status.is_none());
+        assert_eq!(key(rec, "error.type"), Some(&text("error.type", "engine_failed")));
     }
 
     #[test]

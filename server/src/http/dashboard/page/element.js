@@ -22,10 +22,12 @@ function fill(made, attributes, children) {
   return made;
 }
 
-/** A bar of a part of its width, 0 to 1. Widths are set by property, because the page forbids inline styles in markup. */
-export function bar(part, kind, label) {
+/** A bar up to a part of its width, 0 to 1, and from another. Widths are set by property, because the page forbids inline styles in markup. */
+export function bar(part, kind, label, from = 0) {
   const fill = element("i", { class: kind });
-  fill.style.width = `${100 * Math.min(1, Math.max(0, part))}%`;
+  const [start, end] = [from, part].map((value) => 100 * Math.min(1, Math.max(0, value)));
+  fill.style.left = `${start}%`;
+  fill.style.width = `${Math.max(0, end - start)}%`;
   return element("span", { class: "bar", role: "img", "aria-label": label }, fill);
 }
 

@@ -1,5 +1,5 @@
 // The latest requests, and why one ended as it did.
-import { byId, element, ms } from "./element.js";
+import { bar, byId, element, ms, short } from "./element.js";
 import { call } from "./server.js";
 
 const SHOWN = 15;
@@ -30,11 +30,24 @@ async function explain(id) {
   const place = byId("explanation");
   try {
     const one = await call(`/v2/explain/${encodeURIComponent(id)}`);
-    place.replaceChildren(list(facts(one)));
+    place.replaceChildren(list(facts(one)), ...pipeline(one));
   } catch (problem) {
     place.replaceChildren(element("p", { class: "bad" }, problem.message));
   }
   byId("explain").showModal();
+}
+
+/** The stages of a pipeline, with a bar from the start of each to its end within the whole request. */
+function pipeline(one) {
+  const stages = one.pipeline ?? [];
+  if (stages.length === 0) return [];
+  const cells = (stage) => [stage.stage, `${stage.model} version ${stage.version}`, short(stage.rows), ms(stage.queue_ms), ms(stage.compute_ms), stage.reason ?? ""];
+  const name = ["Stage", "Model", "Rows", "Queue", "Compute", "Failed"];
+  const head = element("tr", {}, ...name.map((text) => element("th", { scope: "col" }, text)), element("th", { scope: "col" }, "From start to end"));
+  const body = stages.map((stage) => element("tr", {},
+    ...cells(stage).map((text, at) => element("td", { "data-name": name[at], class: at > 1 && at < 5 ? "number" : at === 5 ? "bad" : "" }, text)),
+    element("td", { "data-name": "From start to end" }, bar(stage.ended_ms / one.total_ms, stage.reason ? "bad" : "", `${ms(stage.started_ms)} to ${ms(stage.ended_ms)}`, stage.started_ms / one.total_ms), ` ${ms(stage.started_ms)} to ${ms(stage.ended_ms)}`)));
+  return [element("div", { class: "wide" }, element("table", { id: "stages" }, element("caption", { class: "unseen" }, "Stages of the pipeline"), element("thead", {}, head), element("tbody", {}, ...body)))];
 }
 
 function list(rows) {

@@ -1,0 +1,142 @@
+//! The pipelines of a workload as settings of a server with synthetic models.
+
+use toml::{Table, Value};
+use workload::{Deadlines, Model, ObjectiveSplit, Pipeline, PipelineStage, Workload};
+
+/// The configuration file of a server. Empty without pipelines.
+///
+/// # Errors
+/// Synthetic models cannot do what a pipeline asks for.
+pub fn config(workload: &Workload) -> anyhow::Result<String> {
+    let mut tables = Table::new();
+    for (_, model, pipeline) in workload.pipelines() {
+        tables.insert(model.name.clone(), Value::Table(table(model, pipeline, workload)?));
+    }
+    if tables.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(toml::to_string(&Table::from_iter([("pipelines".to_owned(), Value::Table(tables))]))?)
+}
+
+fn table(own: &Model, pipeline: &Pipeline, workload: &Workload) -> anyhow::Result<Table> {
+    let field = format!("pipelines.{}", own.name);
+    let mut stages = Vec::new();
+    for stage in &pipeline.stages {
+        let Some(model) = workload.models.get(stage.model as usize) else { continue };
+        let name = &stage.name;
+        anyhow::ensure!(
+            stage.fan_out.mean() == 1.0 && stage.answers == 0.0,
+            "{field}: stage `{name}`: synthetic models give a row for each row: expected no fan_out and no answers"
+        );
+        anyhow::ensure!(
+            model.row_bytes == own.row_bytes,
+            "{field}: stage `{name}`: row_bytes is {}: expected that of the pipeline, {}",
+            model.row_bytes,
+            own.row_bytes
+        );
+        let source = match stage.after.as_slice() {
+            [] => "input".to_owned(),
+            [only] => output(pipeline.stages.get(*only as usize)),
+            _ => anyhow::bail!(
+                "{field}: stage `{name}`: synthetic models have one input: expected one stage in `from`"
+            ),
+        };
+        let inputs = Table::from_iter([("input".to_owned(), Value::String(source))]);
+        stages.push(Value::Table(Table::from_iter([
+            ("name".to_owned(), Value::String(name.clone())),
+            ("model".to_owned(), Value::String(model.name.clone())),
+            ("inputs".to_owned(), Value::Table(inputs)),
+        ])));
+    }
+    let is_last = |number: u32| pipeline.stages.iter().all(|stage| !stage.after.contains(&number));
+    let last = (0_u32..).zip(&pipeline.stages).filter(|(number, _)| is_last(*number));
+    let outputs = last.map(|(_, stage)| (stage.name.clone(), Value::String(output(Some(stage)))));
+    let mut table = Table::from_iter([
+        ("stages".to_owned(), Value::Array(stages)),
+        ("outputs".to_owned(), Value::Table(outputs.collect())),
+        ("deadlines".to_owned(), Value::String(deadlines(pipeline.deadlines).to_owned())),
+    ]);
+    match &pipeline.split {
+        ObjectiveSplit::Even => {}
+        ObjectiveSplit::Shares(shares) => {
+            let shares = pipeline.stages.iter().zip(shares);
+            let shares = shares.map(|(stage, share)| (stage.name.clone(), Value::Float(*share)));
+            table.insert("split".to_owned(), Value::Table(shares.collect()));
+        }
+        ObjectiveSplit::Plan | ObjectiveSplit::Nexus => anyhow::bail!(
+            "{field}.split: expected \"even\", or shares as `tessera simulate` and `tessera plan --explain` print them"
+        ),
+    }
+    Ok(table)
+}
+
+fn output(stage: Option<&PipelineStage>) -> String {
+    stage.map(|stage| format!("{}.output", stage.name)).unwrap_or_default()
+}
+
+fn deadlines(deadlines: Deadlines) -> &'static str {
+    match deadlines {
+        Deadlines::EndToEnd => "end_to_end",
+        Deadlines::Static => "static",
+        Deadlines::PerStage => "per_stage",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const MODELS: &str = r#"name = "pipelines"
+duration = "1s"
+[lanes]
+count = 2
+[models.a]
+slo = "50ms"
+rate = 1
+profile = { alpha = "1ms", beta = "5ms", max_batch = 8 }
+[models.b]
+slo = "50ms"
+rate = 1
+profile = { alpha = "1ms", beta = "5ms", max_batch = 8 }
+"#;
+
+    fn of(stages: &str, more: &str) -> anyhow::Result<String> {
+        let text = format!("{MODELS}[pipelines.p]\nslo = \"100ms\"\nrate = 1\nstages = [{stages}]\n{more}");
+        config(&crate::simulate::reading::parse(&text, Path::new("pipelines.toml")).unwrap())
+    }
+
+    #[test]
+    fn a_server_reads_the_settings() {
+        let text = of(
+            r#"{ model = "a" }, { model = "b", from = "a" }, { name = "c", model = "b", from = "a" }"#,
+            "split = { a = 0.4, b = 0.6, c = 0.5 }\ndeadlines = \"static\"\n",
+        )
+        .unwrap();
+        let file: Table = text.parse().unwrap();
+        let settings = file["pipelines"]["p"].clone();
+        let settings: node::config::PipelineSettings = settings.try_into().unwrap();
+        assert_eq!(settings.stages.len(), 3);
+        assert_eq!(settings.stages[2].inputs["input"], "a.output");
+        assert_eq!(settings.outputs.keys().collect::<Vec<_>>(), ["b", "c"]);
+        assert_eq!(settings.split.unwrap()["b"], 0.6);
+    }
+
+    #[test]
+    fn what_synthetic_models_cannot_do_is_named() {
+        for (stages, more, said) in [
+            (r#"{ model = "a", fan_out = 2 }"#, "", "stage `a`: synthetic models give a row for each row"),
+            (
+                r#"{ model = "a" }, { model = "b" }, { name = "c", model = "b", from = ["a", "b"] }"#,
+                "",
+                "stage `c`: synthetic models have one input",
+            ),
+            (r#"{ model = "a" }"#, "row_bytes = 64", "row_bytes is 1024: expected that of the pipeline, 64"),
+            (r#"{ model = "a" }"#, "split = \"plan\"", "pipelines.p.split: expected \"even\", or shares"),
+        ] {
+            let error = of(stages, more).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}
