@@ -74,7 +74,7 @@ slo = "{slo}"
 stages = [
   {{ model = "prepare" }},
   {{ model = "det", from = "prepare" }},
-  {{ model = "crop", from = "prepare", inputs = {{ found = "det.sigmoid_0.tmp_0" }}, fan_out = 10 }},
+  {{ model = "crop", from = "prepare", inputs = {{ found = "det.sigmoid_0.tmp_0" }}, fan_out = 6 }},
   {{ model = "cls", from = "crop" }},
   {{ model = "rotate", from = "crop", inputs = {{ scores = "cls.save_infer_model/scale_0.tmp_1" }} }},
 {groups}

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Capacity and CPU time of the OCR example, as a pipeline and as a chain of its models in the client.
+
+    tests/run ocr [--rounds N] [--seconds S] [--rates A,B,...] [--render]      about 20 minutes
+
+One server has the pipeline and the models. Both clients send the same images at the same times (Poisson arrivals, open loop) over gRPC, and
+each request has the same objective. They run one after the other at each rate, in alternating order. Client and server share the cores.
+`--render` prints the tables of the last run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from bench.ocr_clients import CLIENTS, Client, Job
+from bench.peers import process
+from bench.peers.others import Watch, wait_for_quiet
+from fixtures.images_with_text import fetch
+from fixtures.tessera import Tessera
+
+RESULTS = Path(__file__).with_name("results")
+# 1 to 17 lines.
+IMAGES = [
+    "baiona.png",
+    "baiona_color.jpg",
+    "baiona_gray.png",
+    "baiona_colormapped.png",
+    "baiona_corner.png",
+    "baiona_upside_down.png",
+    "logo-square.png",
+    "linn_upside_down.png",
+    "rendered_receipt.png",
+    "rendered_upside_down.png",
+]
+OBJECTIVE = 2.0
+ATTAINMENT = 0.95
+# Of the images, for the CPU time.
+PASSES = 2
+
+
+def schedule(rate: float, seconds: float, seed: int) -> list[Job]:
+    generator = np.random.default_rng(seed)
+    gaps = generator.exponential(1 / rate, int(rate * seconds * 2) + 20)
+    times = np.cumsum(gaps)
+    return [Job(float(at), int(generator.integers(len(IMAGES)))) for at in times[times < seconds]]
+
+
+def checked(answers: list, images: list[int], wanted: list) -> list[float]:
+    """Latencies of the answers, whose texts are right."""
+    for image, (_, texts, _) in zip(images, answers):
+        assert texts is None or texts == wanted[image], (IMAGES[image], texts, wanted[image])
+    return [latency for latency, _, _ in answers if latency is not None]
+
+
+def cpu(kind: str, client: Client, server: Tessera, wanted: list) -> dict:
+    """CPU time of the images, one after the other. No request is late."""
+    images = list(range(len(IMAGES))) * PASSES
+    before = process.cpu_seconds(server.pid)
+    answers, client_cpu = client.one_by_one(images, 600.0)
+    server_cpu = process.cpu_seconds(server.pid) - before
+    assert len(checked(answers, images, wanted)) == len(images), answers
+    return {"client": kind, "requests": len(images), "server_cpu_s": server_cpu, "client_cpu_s": client_cpu}
+
+
+def trial(kind: str, client: Client, server: Tessera, jobs: list[Job], wanted: list) -> dict:
+    """One schedule."""
+    watch = Watch()
+    answers, _ = client.run(jobs, OBJECTIVE)
+    others = watch.use().share
+    latencies = checked(answers, [job.image for job in jobs], wanted)
+    return {
+        "client": kind,
+        "requests": len(jobs),
+        "in_time": sum(latency <= OBJECTIVE for latency in latencies),
+        "others_share": others,
+        "errors": Counter(reason for _, _, reason in answers if reason),
+    }
+
+
+def capacity(trials: list[dict]) -> float:
+    """Rate at which the attainment falls below ATTAINMENT, between two measured rates; 0 if it is below at the lowest."""
+    last = None
+    for one in sorted(trials, key=lambda one: one["rate"]):
+        share = one["in_time"] / one["requests"]
+        if share < ATTAINMENT:
+            if last is None:
+                return 0.0
+            rate, above = last
+            return rate + (one["rate"] - rate) * (above - ATTAINMENT) / (above - share)
+        last = one["rate"], share
+    return last[0]
+
+
+def measure(ocr: Path, rounds: int, seconds: float, rates: list[float]) -> dict:
+    folder = fetch(ocr / "images")
+    images = [(folder / name).read_bytes() for name in IMAGES]
+    trials, costs = [], []
+    with Tessera(ocr / "models", (ocr / "tessera.toml").read_text()) as server:
+        server.wait_ready(120)
+        address = {"grpc": server.grpc_address, "http": server.http_address}
+        with ExitStack() as stack:
+            clients = {kind: stack.enter_context(Client(kind, address, ocr / "models", images)) for kind in CLIENTS}
+            # Each image twice, one after the other, so that each lane has seen each shape.
+            warmup = [Job(float(at), at // 2) for at in range(2 * len(images))]
+            wanted, *others = ([texts for _, texts, _ in clients[kind].run(warmup, 60.0)[0]][::2] for kind in clients)
+            assert all(wanted) and all(other == wanted for other in others), (wanted, others)
+            for number in range(rounds):
+                order = list(clients)[:: 1 if number % 2 == 0 else -1]
+                for kind in order:
+                    costs.append(keep({"round": number, **cpu(kind, clients[kind], server, wanted)}))
+                for rate in rates:
+                    jobs = schedule(rate, seconds, 1_000 * number + int(rate * 10))
+                    for kind in order:
+                        wait_for_quiet()
+                        trials.append(keep({"round": number, "rate": rate, **trial(kind, clients[kind], server, jobs, wanted)}))
+    fixed = {"objective_s": OBJECTIVE, "attainment": ATTAINMENT, "seconds": seconds, "images": IMAGES}
+    return fixed | {"cpu": costs, "trials": trials}
+
+
+def keep(one: dict) -> dict:
+    print(json.dumps(one), file=sys.stderr, flush=True)
+    return one
+
+
+def row(cells: list) -> str:
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def render(result: dict) -> str:
+    trials, costs = result["trials"], result["cpu"]
+    chains = [kind for kind in CLIENTS if kind != "pipeline"]
+    lines = [row(["CPU time of a request, ms", *CLIENTS, *(f"ratio to {kind}, each round" for kind in chains)]), row(["---"] * 6)]
+    parts = {"server and client": ("server_cpu_s", "client_cpu_s"), "server": ("server_cpu_s",), "client": ("client_cpu_s",)}
+    for name, keys in parts.items():
+        own = {kind: [1e3 * sum(one[key] for key in keys) / one["requests"] for one in costs if one["client"] == kind] for kind in CLIENTS}
+        ratios = [", ".join(f"{ours / theirs:.2f}" for ours, theirs in zip(own["pipeline"], own[kind])) for kind in chains]
+        lines.append(row([name, *(f"{statistics.median(own[kind]):.0f}" for kind in CLIENTS), *ratios]))
+    if not trials:
+        return "\n".join(lines)
+
+    def of(kind: str, **fields) -> list[dict]:
+        return [one for one in trials if one["client"] == kind and all(one[key] == value for key, value in fields.items())]
+
+    def share(some: list[dict]) -> str:
+        return f"{100 * sum(one['in_time'] for one in some) / sum(one['requests'] for one in some):.1f}"
+
+    lines += ["", row(["requests/s", *(f"{kind}: in time, %" for kind in CLIENTS), "cores of other programs"]), row(["---"] * 5)]
+    for rate in sorted({one["rate"] for one in trials}):
+        others = statistics.fmean(one["others_share"] for one in trials if one["rate"] == rate)
+        lines.append(row([f"{rate:g}", *(share(of(kind, rate=rate)) for kind in CLIENTS), f"{others:.2f}"]))
+    lines += ["", row(["round", *(f"capacity, {kind}" for kind in CLIENTS), "pipeline / better chain"]), row(["---"] * 5)]
+    for number in sorted({one["round"] for one in trials}):
+        pipeline, *others = rates = [capacity(of(kind, round=number)) for kind in CLIENTS]
+        best = max(others)
+        lines.append(row([number + 1, *(f"{rate:.2f}" for rate in rates), f"{pipeline / best:.2f}" if best else "-"]))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ocr", type=Path, default=Path(os.environ.get("TESSERA_OCR", "ocr")))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--rates", default="2,2.5,3,3.5,4,4.5")
+    parser.add_argument("--render", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS / str(date.today()) / "ocr.json")
+    arguments = parser.parse_args()
+    if arguments.render:
+        print(render(json.loads(max(RESULTS.glob("*/ocr.json")).read_text())))
+        return
+    result = measure(arguments.ocr, arguments.rounds, arguments.seconds, [float(rate) for rate in arguments.rates.split(",") if rate])
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(render(result))
+
+
+if __name__ == "__main__":
+    main()
