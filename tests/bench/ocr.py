@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from bench.ocr_clients import CLIENTS, Client, Job
 from bench.peers import process
-from bench.peers.others import Watch, wait_for_quiet
+from bench.peers.others import Watch
 from fixtures.images_with_text import fetch
 from fixtures.tessera import Tessera
 
@@ -41,10 +41,12 @@ IMAGES = [
     "rendered_receipt.png",
     "rendered_upside_down.png",
 ]
-OBJECTIVE = 2.0
-ATTAINMENT = 0.95
+OBJECTIVE = 4.0
+ATTAINMENT = 0.9
+# Clients whose capacity is measured: of the chains, the one that takes less CPU time.
+RIVALS = ("pipeline", "chain, HTTP")
 # Of the images, for the CPU time.
-PASSES = 2
+PASSES = 1
 
 
 def schedule(rate: float, seconds: float, seed: int) -> list[Job]:
@@ -119,8 +121,7 @@ def measure(ocr: Path, rounds: int, seconds: float, rates: list[float]) -> dict:
                     costs.append(keep({"round": number, **cpu(kind, clients[kind], server, wanted)}))
                 for rate in rates:
                     jobs = schedule(rate, seconds, 1_000 * number + int(rate * 10))
-                    for kind in order:
-                        wait_for_quiet()
+                    for kind in (kind for kind in order if kind in RIVALS):
                         trials.append(keep({"round": number, "rate": rate, **trial(kind, clients[kind], server, jobs, wanted)}))
     fixed = {"objective_s": OBJECTIVE, "attainment": ATTAINMENT, "seconds": seconds, "images": IMAGES}
     return fixed | {"cpu": costs, "trials": trials}
@@ -153,15 +154,14 @@ def render(result: dict) -> str:
     def share(some: list[dict]) -> str:
         return f"{100 * sum(one['in_time'] for one in some) / sum(one['requests'] for one in some):.1f}"
 
-    lines += ["", row(["requests/s", *(f"{kind}: in time, %" for kind in CLIENTS), "cores of other programs"]), row(["---"] * 5)]
+    lines += ["", row(["requests/s", *(f"{kind}: in time, %" for kind in RIVALS), "cores of other programs"]), row(["---"] * 4)]
     for rate in sorted({one["rate"] for one in trials}):
         others = statistics.fmean(one["others_share"] for one in trials if one["rate"] == rate)
-        lines.append(row([f"{rate:g}", *(share(of(kind, rate=rate)) for kind in CLIENTS), f"{others:.2f}"]))
-    lines += ["", row(["round", *(f"capacity, {kind}" for kind in CLIENTS), "pipeline / better chain"]), row(["---"] * 5)]
+        lines.append(row([f"{rate:g}", *(share(of(kind, rate=rate)) for kind in RIVALS), f"{others:.2f}"]))
+    lines += ["", row(["round", *(f"capacity, {kind}" for kind in RIVALS), "ratio"]), row(["---"] * 4)]
     for number in sorted({one["round"] for one in trials}):
-        pipeline, *others = rates = [capacity(of(kind, round=number)) for kind in CLIENTS]
-        best = max(others)
-        lines.append(row([number + 1, *(f"{rate:.2f}" for rate in rates), f"{pipeline / best:.2f}" if best else "-"]))
+        pipeline, chain = (capacity(of(kind, round=number)) for kind in RIVALS)
+        lines.append(row([number + 1, f"{pipeline:.2f}", f"{chain:.2f}", f"{pipeline / chain:.2f}" if chain else "-"]))
     return "\n".join(lines)
 
 
@@ -169,8 +169,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ocr", type=Path, default=Path(os.environ.get("TESSERA_OCR", "ocr")))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--rates", default="2,2.5,3,3.5,4,4.5")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rates", default="0.75,1.25,1.75,2.5")
     parser.add_argument("--render", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS / str(date.today()) / "ocr.json")
     arguments = parser.parse_args()
