@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import tritonclient.grpc as tgrpc
 import tritonclient.http as thttp
-from tritonclient.utils import np_to_triton_dtype
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 # Processes and threads of a client. Each process has one connection.
 PROCESSES, THREADS = 2, 8
@@ -23,6 +23,9 @@ class Caller:
 
     def __init__(self, address: dict[str, str], _: Path) -> None:
         self.client = tgrpc.InferenceServerClient(address["grpc"])
+
+    def end_thread(self) -> None:
+        """Called by each thread that has called `read`."""
 
 
 def inputs(tensors: dict[str, np.ndarray], module=tgrpc) -> list:
@@ -114,11 +117,26 @@ class HttpChainClient(ChainClient):
         if not hasattr(self.local, "client"):
             self.local.client = thttp.InferenceServerClient(self.address, concurrency=4, network_timeout=600.0, connection_timeout=600.0)
         client = self.local.client
-        started = [client.async_infer(model, inputs({"x": x}, thttp), timeout=timeout_us(deadline)) for x in parts]
-        return [one.get_result().as_numpy(output) for one in started]
+        left = timeout_us(deadline)
+        started = [client.async_infer(model, inputs({"x": x}, thttp), timeout=left) for x in parts]
+        answers, errors = [], []
+        for one in started:
+            try:
+                answers.append(one.get_result().as_numpy(output))
+            except InferenceServerException as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return answers
 
     def call(self, model: str, x: np.ndarray, output: str, deadline: float) -> np.ndarray:
         return self.call_all(model, [x], output, deadline)[0]
+
+
+    def end_thread(self) -> None:
+        if hasattr(self.local, "client"):
+            self.local.client.close()
+            del self.local.client
 
 
 CLIENTS = {"pipeline": PipelineClient, "chain, gRPC": ChainClient, "chain, HTTP": HttpChainClient}
@@ -147,6 +165,7 @@ def process(kind: str, address: dict[str, str], models: Path, images: list[bytes
                 with lock:
                     at, job = next(waiting, (None, None))
                 if job is None:
+                    client.end_thread()
                     return
                 arrival = begun + job.at
                 time.sleep(max(0.0, arrival - time.monotonic()))

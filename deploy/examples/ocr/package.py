@@ -42,8 +42,8 @@ def load():
         return package.RapidOCR()
 
 
-def prepare(ocr, content: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The decoded image, how it was scaled and padded, and the input of the detection model (`None`: the image is too small)."""
+def prepare(ocr, content: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The decoded image, how it was scaled and padded, and the input of the detection model."""
     raw = ocr.load_img(content)
     image, ratio_h, ratio_w = ocr.preprocess(raw)
     image, record = ocr.maybe_add_letterbox(image, {})

@@ -18,7 +18,7 @@ class TritonPythonModel:
         try:
             image, frame, x = package.prepare(self.ocr, content.tobytes())
         except Exception as error:
-            reason = "the format is unknown" if isinstance(error, UnidentifiedImageError) else error
+            reason = "the format is unknown" if isinstance(error, UnidentifiedImageError) else str(error) or type(error).__name__
             message = f"input `image`: expected a file such as JPEG or PNG: {reason}"
             return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, pb_utils.TritonError.INVALID_ARG))
         tensors = {"pixels": image[np.newaxis], "frame": frame[np.newaxis], "x": x}
