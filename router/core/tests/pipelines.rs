@@ -134,7 +134,7 @@ fn slow_second_stage() -> Bench {
     for slot in 0..200_u32 {
         let at = 100 * u64::from(slot);
         let effects = own.feed(at, Event::StageDone(&[arrival(slot, 1, at, at + 1_000)]));
-        let [batch] = started(&effects)[..] else { panic!("{effects:?}") };
+        let batch = started(&effects).first().copied().unwrap();
         own.feed(at + 80, Event::BatchDone(BatchReport { lane: LaneId(1), batch, ok: true }));
     }
     own

@@ -80,6 +80,10 @@ impl Parity {
         (measured, preempted): (&loadtest::Report, u64),
     ) -> Self {
         let mut all = total(simulated, measured);
+        // The load generator reads the batches of models that it sends requests to, which stages need not be.
+        if workload.pipelines().next().is_none() {
+            all.extend(rows_a_batch(simulated, measured));
+        }
         if simulated.preempted + preempted > 0 {
             let (simulated, measured) = (simulated.preempted as f64, preempted as f64);
             all.push(Row::new("preempted batches", simulated, measured, None));
@@ -191,16 +195,17 @@ fn total(simulated: &sim::Report, measured: &loadtest::Report) -> Vec<Row> {
         rows.push(Row::new("p99 ms", simulated.p99, measured.p99_ms, Some(P99)));
         rows.push(Row::new("mean ms", simulated.mean, measured.mean_ms, None));
     }
+    rows
+}
+
+fn rows_a_batch(simulated: &sim::Report, measured: &loadtest::Report) -> Option<Row> {
     let batches = measured.models.iter().flat_map(|model| &model.batches);
     let (mut count, mut total) = (0.0, 0.0);
     for size in batches {
         count += size.batches as f64;
         total += (size.batches * size.rows) as f64;
     }
-    if count > 0.0 {
-        rows.push(Row::new("rows a batch", simulated.mean_batch, total / count, None));
-    }
-    rows
+    (count > 0.0).then(|| Row::new("rows a batch", simulated.mean_batch, total / count, None))
 }
 
 fn model(simulated: &sim::report::ModelFigures, measured: &loadtest::report::ModelFigures) -> Rows {

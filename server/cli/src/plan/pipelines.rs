@@ -29,7 +29,7 @@ pub struct PlannedPipeline {
     pub devices: Option<f64>,
     /// The same if each stage of a longest path had the same share.
     pub devices_even: Option<f64>,
-    /// Whether the section asks for the split with the fewest devices. If there is none, `split` is even.
+    /// Whether the section asks for the split with the fewest devices.
     #[serde(skip)]
     is_planned: bool,
     #[serde(skip)]
