@@ -56,7 +56,6 @@ pub use partition::{check, least_devices};
 pub use report::Report;
 pub use setup::{Setup, whole_weights};
 pub use simulation::{Progress, Simulation};
-pub use splits::ChosenSplit;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

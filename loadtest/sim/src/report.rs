@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use gpulet_core::control::{DecisionEntry, InterferenceEntry};
 use gpulet_core::id::DeviceId;
 use serde::Serialize;
-
-use crate::splits::ChosenSplit;
+use workload::Deadlines;
 
 /// Upper bound on the points of a time series.
 pub const SERIES_MAX: usize = 200;
@@ -22,6 +21,17 @@ pub const SPANS_MAX: usize = 4_000;
 
 /// Number of lanes whose batches a report lists.
 pub const TIMELINE_LANES: u32 = 16;
+
+/// How the objective of a pipeline is divided that has `split = "plan"`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChosenSplit {
+    /// Name of the pipeline.
+    pub pipeline: String,
+    /// `end_to_end` or `static`, as in workload files.
+    pub deadlines: Deadlines,
+    /// Each stage with its share of the objective.
+    pub shares: Vec<(String, f64)>,
+}
 
 /// One run: one workload, one policy, one seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]

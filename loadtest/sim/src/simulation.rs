@@ -118,7 +118,9 @@ impl Simulation {
         if planned.is_empty() {
             return Self::ready(workload, setup, planned);
         }
-        Self::ready(&splits::choose(workload, setup, &planned)?, setup, planned)
+        let trial = Setup { check: false, trace: false, ..setup.clone() };
+        let simulated = |tried: &Workload| Ok(Self::new(tried, &trial)?.run(&mut |_| {})?.attainment);
+        Self::ready(&splits::choose(workload, &planned, simulated)?, setup, planned)
     }
 
     /// `planned`: pipelines of which the division was chosen.

@@ -1,11 +1,8 @@
 //! Chooses how the objectives of pipelines are divided, by simulating the ways.
 
-use serde::Serialize;
 use workload::{Deadlines, Extent, ObjectiveSplit, Workload};
 
 use crate::error::SimError;
-use crate::setup::Setup;
-use crate::simulation::Simulation;
 
 /// Ways to choose from. InferLine's deadlines of stages are left out: they were the worst on all seeds that this was chosen with.
 const WAYS: [(ObjectiveSplit, Deadlines); 4] = [
@@ -21,28 +18,20 @@ const TRIAL: u64 = 60_000_000_000;
 /// Added to the seed for each trial.
 const OTHER_SEED: u64 = 0x9e37_79b9;
 
-/// How the objective of a pipeline is divided that has `split = "plan"`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ChosenSplit {
-    /// Name of the pipeline.
-    pub pipeline: String,
-    /// `end_to_end` or `static`, as in workload files.
-    pub deadlines: Deadlines,
-    /// Each stage with its share of the objective.
-    pub shares: Vec<(String, f64)>,
-}
-
-/// The workload with the way for these pipelines that answers the most requests in time. All have the same: ways that were chosen for
+/// The workload with the way for these pipelines that answers the most requests in time. `simulated` says which share that is. All have the same: ways that were chosen for
 /// each of them fitted the trials better, and other requests not at all.
 ///
 /// # Errors
 /// A trial cannot be simulated.
-pub(crate) fn choose(workload: &Workload, setup: &Setup, planned: &[u32]) -> Result<Workload, SimError> {
-    let setup = Setup { check: false, trace: false, ..setup.clone() };
+pub(crate) fn choose(
+    workload: &Workload,
+    planned: &[u32],
+    simulated: impl Fn(&Workload) -> Result<f64, SimError>,
+) -> Result<Workload, SimError> {
     let mut best = (workload.clone(), f64::NEG_INFINITY);
     for way in &WAYS {
         let tried = planned.iter().fold(workload.clone(), |tried, &number| with(&tried, number, way));
-        let good = attainment(&tried, &setup)?;
+        let good = attainment(&tried, &simulated)?;
         if good > best.1 {
             best = (tried, good);
         }
@@ -60,14 +49,17 @@ fn with(workload: &Workload, number: u32, (split, deadlines): &(ObjectiveSplit, 
 }
 
 /// The mean share of requests in time.
-fn attainment(workload: &Workload, setup: &Setup) -> Result<f64, SimError> {
+fn attainment(
+    workload: &Workload,
+    simulated: impl Fn(&Workload) -> Result<f64, SimError>,
+) -> Result<f64, SimError> {
     let short = match workload.extent {
         Extent::Time(time) if time > TRIAL + workload.warmup => workload.lasting(TRIAL + workload.warmup)?,
         _ => workload.clone(),
     };
     let trial = |number: u64| {
         let other = short.with_seed(short.seed.wrapping_add(OTHER_SEED.wrapping_mul(number)));
-        Ok(Simulation::new(&other, setup)?.run(&mut |_| {})?.attainment)
+        simulated(&other)
     };
     let all = (1..=TRIALS).map(trial).sum::<Result<f64, SimError>>()?;
     Ok(all / TRIALS as f64)

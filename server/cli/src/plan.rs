@@ -6,6 +6,7 @@ pub mod arguments;
 mod document;
 mod explain;
 mod explanation;
+mod fields;
 mod format;
 mod json;
 mod picture;

@@ -13,7 +13,7 @@ use workload::{Deadlines, ObjectiveSplit, Offered, Workload, WorkloadError};
 use super::Simulation;
 use crate::error::{Breach, SimError};
 use crate::inflight::{Part, Request};
-use crate::splits::ChosenSplit;
+use crate::report::ChosenSplit;
 
 /// Steps that an objective is divided into. More make the split finer than batch times are known.
 const STEPS: u32 = 200;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use workload::{ObjectiveSplit, PipelineStage, WorkloadError, read_stages};
 
 use super::document::PipelineSection;
-use super::reading::{check_name, slo_us};
+use super::fields::{check_name, slo_us};
 use super::study::{each_batch, kinds};
 
 /// Steps that an objective is divided into.

@@ -8,23 +8,18 @@ use gpulet_core::id::DeviceId;
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::problem::{DEVICES_MAX, Device, Problem, ProblemError, Workload};
 use gpulet_core::profile::{BATCH_MAX, Profile, Quantile};
-use models::TimeSpan;
 use node::files::read_text;
 use node::profiles;
 use workload::{Lines, Paths, WorkloadError};
 
 use super::arguments::Count;
 use super::document::{Document, WorkloadSection};
+use super::fields::{check_name, fault, slo_us};
 use super::pipelines::PlannedPipeline;
 use super::shapes;
 
 /// Largest problem file.
 const FILE_BYTES: u64 = 16 << 20;
-/// Longest name of a device or workload, letters.
-const NAME_MAX: usize = 128;
-/// The loosest objective: an hour, in microseconds.
-const SLO_MAX_US: f64 = 3.6e9;
-
 /// A problem, and what the report says about its inputs.
 #[derive(Clone, Debug)]
 pub struct PlanQuery {
@@ -63,11 +58,6 @@ pub fn read(path: &Path, counts: &[Count]) -> anyhow::Result<PlanQuery> {
     })?;
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(PlanQuery { name, ..query })
-}
-
-/// An error in the problem file itself; the caller adds the line.
-fn fault<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, WorkloadError> {
-    Err(WorkloadError { file: String::new(), line: None, field: field.into(), problem: problem.into() })
 }
 
 /// Replaces the numbers of devices in the file by those on the command line.
@@ -180,17 +170,6 @@ fn in_order<'a, T>(
     sections
 }
 
-pub(super) fn check_name(field: &str, name: &str) -> Result<(), WorkloadError> {
-    let letters = name.chars().count();
-    if letters == 0 || letters > NAME_MAX || name.chars().any(char::is_control) {
-        return fault(
-            field,
-            format!("expected a name of 1 to {NAME_MAX} letters without control characters"),
-        );
-    }
-    Ok(())
-}
-
 fn read_devices(
     name: &str,
     section: &DeviceSection,
@@ -235,15 +214,6 @@ fn read_workload(
         replicas_min: section.replicas_min.unwrap_or(1),
         batch_max: section.batch_max.unwrap_or(BATCH_MAX),
     })
-}
-
-/// An objective in microseconds.
-pub(super) fn slo_us(field: &str, slo: TimeSpan) -> Result<f64, WorkloadError> {
-    let slo_us = slo.0.as_nanos() as f64 / 1e3;
-    if slo_us > 0.0 && slo_us <= SLO_MAX_US {
-        return Ok(slo_us);
-    }
-    fault(field, format!("expected more than 0 and at most 1h, got {slo}"))
 }
 
 /// Translates an error of the problem to the keys of the file.
