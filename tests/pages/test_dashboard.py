@@ -151,7 +151,7 @@ def test_the_stages_of_a_pipeline_are_shown_at_every_width(browser: Chromium, tm
             browser.evaluate("document.querySelector('#log button').click()")
             rows = "[...document.querySelectorAll('#stages tbody tr')].map((row) => row.textContent)"
             first, second = shown(browser, rows, lambda rows: len(rows) == 2, "the stages")
-            assert "first version 1" in first and "second version 1" in second, (first, second)
+            assert "first v1" in first and "second v1" in second, (first, second)
             bars = browser.evaluate("[...document.querySelectorAll('#stages .bar i')].map((bar) => [bar.offsetLeft, bar.offsetLeft + bar.offsetWidth])")
             assert bars[0][1] > bars[0][0] and bars[1][0] >= bars[0][1] - 1 and bars[1][1] > bars[1][0], bars
             browser.screenshot(pictures / f"dashboard-stages-{width}.png")

@@ -41,12 +41,13 @@ async function explain(id) {
 function pipeline(one) {
   const stages = one.pipeline ?? [];
   if (stages.length === 0) return [];
-  const cells = (stage) => [stage.stage, `${stage.model} version ${stage.version}`, short(stage.rows), ms(stage.queue_ms), ms(stage.compute_ms), stage.reason ?? ""];
-  const name = ["Stage", "Model", "Rows", "Queue", "Compute", "Failed"];
+  const anyFailed = stages.some((stage) => stage.reason);
+  const cells = (stage) => [stage.stage, `${stage.model} v${stage.version}`, short(stage.rows), ms(stage.queue_ms), ms(stage.compute_ms), ...(anyFailed ? [stage.reason ?? ""] : [])];
+  const name = ["Stage", "Model", "Rows", "Queue", "Compute", ...(anyFailed ? ["Failed"] : [])];
   const head = element("tr", {}, ...name.map((text) => element("th", { scope: "col" }, text)), element("th", { scope: "col" }, "From start to end"));
   const body = stages.map((stage) => element("tr", {},
     ...cells(stage).map((text, at) => element("td", { "data-name": name[at], class: at > 1 && at < 5 ? "number" : at === 5 ? "bad" : "" }, text)),
-    element("td", { "data-name": "From start to end" }, bar(stage.ended_ms / one.total_ms, stage.reason ? "bad" : "", `${ms(stage.started_ms)} to ${ms(stage.ended_ms)}`, stage.started_ms / one.total_ms), ` ${ms(stage.started_ms)} to ${ms(stage.ended_ms)}`)));
+    element("td", { "data-name": "From start to end" }, bar(stage.ended_ms / one.total_ms, stage.reason ? "bad" : "", `${ms(stage.started_ms)} to ${ms(stage.ended_ms)}`, stage.started_ms / one.total_ms), ` ${short(stage.started_ms)} to ${ms(stage.ended_ms)}`)));
   return [element("div", { class: "wide" }, element("table", { id: "stages" }, element("caption", { class: "unseen" }, "Stages of the pipeline"), element("thead", {}, head), element("tbody", {}, ...body)))];
 }
 
