@@ -225,7 +225,7 @@ def test_a_request_is_explained_by_stage(server: Tessera) -> None:
     told = ask(np.arange(1, 11, dtype=np.float32), "positive")
     stages = told["pipeline"]
     named = [(stage["stage"], stage["model"], stage["version"], stage["rows"], stage["parts"]) for stage in stages]
-    assert named == [("pick", "pick", 1, 10, 1), ("double", "double", 1, 10, 3)]
+    assert named == [("pick", "pick", 1, 1, 1), ("double", "double", 1, 10, 3)]
     pick, double = stages
     assert 0 < pick["started_ms"] < pick["ended_ms"] <= double["started_ms"] < double["ended_ms"] <= told["total_ms"]
     assert double["compute_ms"] > 0 and double["batch_rows"] >= 2 and "reason" not in double

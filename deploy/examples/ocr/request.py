@@ -30,9 +30,15 @@ def main() -> None:
         sys.exit(__doc__)
     url = sys.argv[2] if len(sys.argv) == 3 else "http://127.0.0.1:8000"
     try:
-        lines = read(url, Path(sys.argv[1]).read_bytes())
+        content = Path(sys.argv[1]).read_bytes()
+    except OSError as error:
+        sys.exit(f"error: cannot read `{sys.argv[1]}`: {error.strerror}")
+    try:
+        lines = read(url, content)
     except urllib.error.HTTPError as error:
         sys.exit(f"error: {json.load(error)['error']}")
+    except urllib.error.URLError as error:
+        sys.exit(f"error: no server answers at {url}: {error.reason}: expected `tessera serve --config ocr/tessera.toml`")
     for score, corners, text in lines:
         print(f"{score:.3f}", " ".join(f"{x:.0f},{y:.0f}" for x, y in corners), text)
 

@@ -4,7 +4,7 @@ use workload::{Deadlines, Extent, ObjectiveSplit, Workload};
 
 use crate::error::SimError;
 
-/// Ways to choose from. InferLine's deadlines of stages are left out: they were the worst on all seeds that this was chosen with.
+/// Ways to choose from. InferLine's deadlines of stages are left out: they were the worst in the mean of random workloads.
 const WAYS: [(ObjectiveSplit, Deadlines); 4] = [
     (ObjectiveSplit::Even, Deadlines::EndToEnd),
     (ObjectiveSplit::Nexus, Deadlines::EndToEnd),
@@ -18,8 +18,8 @@ const TRIAL: u64 = 60_000_000_000;
 /// Added to the seed for each trial.
 const OTHER_SEED: u64 = 0x9e37_79b9;
 
-/// The workload with the way for these pipelines that answers the most requests in time. `simulated` says which share that is. All have the same: ways that were chosen for
-/// each of them fitted the trials better, and other requests not at all.
+/// The workload with the way for these pipelines that answers the most requests in time; `simulated` says which share that is. All have
+/// the same way: one for each of them was no better on other requests than those it was chosen with, and once much worse.
 ///
 /// # Errors
 /// A trial cannot be simulated.

@@ -145,7 +145,7 @@ fn time_that_later_stages_took_counts_for_earlier_ones_while_they_would_wait() {
     let mut own = slow_second_stage();
     own.feed(20_000, Event::StageDone(&[arrival(500, 1, 20_000, 21_000)]));
     own.feed(20_000, Event::Arrive(arrival(501, 0, 20_000, 20_500)));
-    let effects = own.feed(20_001, Event::Arrive(arrival(502, 0, 20_001, 20_101)));
+    let effects = own.feed(20_001, Event::Arrive(arrival(502, 0, 20_001, 20_111)));
     assert_eq!(refusal(&effects), Some((Outcome::Refused, Reason::DeadlineUnmeetable)), "{effects:?}");
 }
 

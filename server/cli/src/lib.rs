@@ -22,6 +22,7 @@ mod rest;
 mod rollout_report;
 mod simulate;
 mod split;
+mod split_setting;
 #[cfg(test)]
 mod testing;
 

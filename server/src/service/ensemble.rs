@@ -144,7 +144,9 @@ impl Flow<'_> {
         let Some((loaded, _)) = self.members.get(number as usize) else {
             return Err(Refusal::new(Reason::Internal, "a step of the ensemble has no model"));
         };
-        let rows = inputs.first().and_then(|input| input.shape.extents().first().copied()).unwrap_or(1);
+        // Tensors of a model without batches are one row.
+        let first = inputs.first().filter(|_| loaded.client.max_batch > 0);
+        let rows = first.and_then(|input| input.shape.extents().first().copied()).unwrap_or(1);
         let started = self.context.arrived.elapsed();
         let ran = self.rows(number, step, (loaded, rows), inputs, is_first).await;
         if let Some(ended) = &self.ended {

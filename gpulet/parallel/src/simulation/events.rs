@@ -1,10 +1,10 @@
 //! The detailed simulator: events in order of time, with the time of HTTP, dispatch and runtime.
 
-use invariant::expected;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::f64::consts::TAU;
 
+use invariant::expected;
 use rand::RngExt as _;
 use rand::SeedableRng as _;
 

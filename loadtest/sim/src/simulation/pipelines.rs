@@ -71,7 +71,8 @@ impl Pipelines {
                 ObjectiveSplit::Shares(shares) => shares.clone(),
                 ObjectiveSplit::Even => graph.even_shares(),
                 ObjectiveSplit::Plan => {
-                    return Err(wrong("split: `plan` was not chosen".to_owned()));
+                    invariant::violated!("sim.split_not_chosen");
+                    graph.even_shares()
                 }
                 ObjectiveSplit::Nexus => {
                     let costs: Vec<StageCosts> = pipeline

@@ -14,6 +14,8 @@ use units::{Fault as WorkloadError, nearest};
 
 /// Most stages of a pipeline.
 const STAGES_MAX: usize = 64;
+/// What is wrong with the name of a model that the workload does not have.
+const UNKNOWN: &str = "no such model in [models]";
 /// Most rows that come of one row.
 const FAN_OUT_MAX: u32 = 10_000;
 
@@ -51,7 +53,7 @@ pub(super) fn check_stages(
                 let known: Vec<&str> = models.keys().map(String::as_str).collect();
                 let hint = nearest(&stage.model, &known).map(|near| format!(", did you mean `{near}`?"));
                 let hint = hint.unwrap_or_default();
-                return Err(wrong(format!("`{}`: no such model in [models]{hint}", stage.model)));
+                return Err(wrong(format!("`{}`: {UNKNOWN}{hint}", stage.model)));
             }
         }
     }
@@ -104,8 +106,8 @@ fn read_one(
     // Pipelines are in the list too, and no stage of another one.
     let names = models.iter().take(models.len().saturating_sub(pipelines));
     let names: Vec<&str> = names.map(|model| model.name.as_str()).collect();
-    let (stages, split) =
-        read_stages(&section.stages, &section.split, &names).map_err(|(key, problem)| wrong(key, problem))?;
+    let (stages, split) = read_stages(&section.stages, &section.split, (&names, UNKNOWN))
+        .map_err(|(key, problem)| wrong(key, problem))?;
     if split == ObjectiveSplit::Plan && section.deadlines.is_some() {
         let problem = "is chosen by `split = \"plan\"`: remove one of the two";
         return Err(wrong("deadlines", problem.to_owned()));
@@ -127,19 +129,19 @@ fn read_one(
 }
 
 /// The stages of a pipeline and the split of its objective. `models` are the names that stages may have as `model`, and a stage's
-/// [`PipelineStage::model`] is the place in this list.
+/// [`PipelineStage::model`] is the place in this list. `unknown` says what is wrong with another name.
 ///
 /// # Errors
 /// The key, and what is wrong with it.
 pub fn read_stages(
     sections: &[StageSection],
     split: &SplitSection,
-    models: &[&str],
+    (models, unknown): (&[&str], &str),
 ) -> Result<(Vec<PipelineStage>, ObjectiveSplit), (&'static str, String)> {
     check_count(sections).map_err(|problem| ("stages", problem))?;
     let mut stages: Vec<PipelineStage> = Vec::new();
     for section in sections {
-        stages.push(read_stage(section, &stages, models).map_err(|problem| ("stages", problem))?);
+        stages.push(read_stage(section, &stages, (models, unknown)).map_err(|problem| ("stages", problem))?);
     }
     let split = read_split(split, &stages).map_err(|problem| ("split", problem))?;
     Ok((stages, split))
@@ -155,7 +157,7 @@ fn check_count(stages: &[StageSection]) -> Result<(), String> {
 fn read_stage(
     section: &StageSection,
     earlier: &[PipelineStage],
-    models: &[&str],
+    (models, unknown): (&[&str], &str),
 ) -> Result<PipelineStage, String> {
     let name = section.name.clone().unwrap_or_else(|| section.model.clone());
     if earlier.iter().any(|stage| stage.name == name) {
@@ -165,7 +167,7 @@ fn read_stage(
     }
     let Some(model) = models.iter().position(|model| *model == section.model) else {
         let hint = nearest(&section.model, models).map(|near| format!(", did you mean `{near}`?"));
-        return Err(format!("`{}`: no such model{}", section.model, hint.unwrap_or_default()));
+        return Err(format!("`{}`: {unknown}{}", section.model, hint.unwrap_or_default()));
     };
     let after = section.from.names().iter().map(|from| {
         let number = earlier.iter().position(|stage| stage.name == *from);

@@ -1,7 +1,7 @@
 //! The pipelines of a workload as settings of a server with synthetic models.
 
 use toml::{Table, Value};
-use workload::{Deadlines, Model, ObjectiveSplit, Pipeline, PipelineStage, Workload};
+use workload::{Model, ObjectiveSplit, Pipeline, PipelineStage, Workload};
 
 /// The configuration file of a server. Empty without pipelines.
 ///
@@ -54,7 +54,7 @@ fn table(own: &Model, pipeline: &Pipeline, workload: &Workload) -> anyhow::Resul
     let mut table = Table::from_iter([
         ("stages".to_owned(), Value::Array(stages)),
         ("outputs".to_owned(), Value::Table(outputs.collect())),
-        ("deadlines".to_owned(), Value::String(deadlines(pipeline.deadlines).to_owned())),
+        ("deadlines".to_owned(), Value::try_from(pipeline.deadlines)?),
     ]);
     match &pipeline.split {
         ObjectiveSplit::Even => {}
@@ -72,14 +72,6 @@ fn table(own: &Model, pipeline: &Pipeline, workload: &Workload) -> anyhow::Resul
 
 fn output(stage: Option<&PipelineStage>) -> String {
     stage.map(|stage| format!("{}.output", stage.name)).unwrap_or_default()
-}
-
-fn deadlines(deadlines: Deadlines) -> &'static str {
-    match deadlines {
-        Deadlines::EndToEnd => "end_to_end",
-        Deadlines::Static => "static",
-        Deadlines::PerStage => "per_stage",
-    }
 }
 
 #[cfg(test)]
@@ -121,6 +113,7 @@ profile = { alpha = "1ms", beta = "5ms", max_batch = 8 }
         assert_eq!(settings.stages[2].inputs["input"], "a.output");
         assert_eq!(settings.outputs.keys().collect::<Vec<_>>(), ["b", "c"]);
         assert_eq!(settings.split.unwrap()["b"], 0.6);
+        assert_eq!(settings.deadlines, router_core::Split::Static);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::format;
 use super::pipelines::{PlannedPipeline, SplitBy};
 use super::reading::PlanQuery;
 use super::report::memory_bytes;
+use crate::split_setting::split_setting;
 
 /// Explains every workload with its slots, then the devices.
 pub fn text(query: &PlanQuery, plan: &Plan, explained: &[Explained]) -> String {
@@ -67,8 +68,8 @@ fn divided(pipeline: &PlannedPipeline) -> String {
         filled(pipeline.devices),
         filled(pipeline.devices_even)
     );
-    let shares = stages.iter().map(|stage| format!("{} = {:.3}", stage.name, stage.share));
-    let _ = writeln!(text, "  split = {{ {} }}", shares.collect::<Vec<_>>().join(", "));
+    let shares = stages.iter().map(|stage| (stage.name.as_str(), stage.share));
+    let _ = writeln!(text, "  split = {}", split_setting(shares));
     text
 }
 

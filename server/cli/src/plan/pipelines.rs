@@ -84,9 +84,8 @@ impl PlannedPipeline {
         models.sort_unstable();
         models.dedup();
         let (stages, split) =
-            read_stages(&section.stages, &section.split, &models).map_err(|(key, problem)| {
-                wrong(key, problem.replace("no such model", "no profile of this model"))
-            })?;
+            read_stages(&section.stages, &section.split, (&models, "no profile of this model"))
+                .map_err(|(key, problem)| wrong(key, problem))?;
         let after = stages.iter().map(|stage| stage.after.clone()).collect();
         let graph = Graph::new(after).map_err(|error| wrong("stages", error.to_string()))?;
         let rows = workload::mean_rows(&stages);
@@ -191,7 +190,6 @@ impl PlannedPipeline {
 struct Batches {
     /// Twice the microseconds of a batch, ascending, with the devices that the work fills in the best batches up to it.
     devices: Vec<(f64, f64)>,
-    is_needed: bool,
 }
 
 impl Batches {
@@ -213,14 +211,11 @@ impl Batches {
             least = least.min(*own);
             is_better
         });
-        Some(Self { devices, is_needed: workload.wanted() > 0.0 })
+        Some(Self { devices })
     }
 
     /// Devices that the work fills if requests have `budget_us` microseconds. Infinite if no batch is short enough.
     fn devices(&self, budget_us: f64) -> f64 {
-        if !self.is_needed {
-            return 0.0;
-        }
         let short = self.devices.partition_point(|(time, _)| *time <= budget_us * (1.0 + 1e-9));
         short.checked_sub(1).and_then(|last| self.devices.get(last)).map_or(f64::INFINITY, |(_, own)| *own)
     }

@@ -12,6 +12,7 @@ use workload::Extent;
 
 use super::devices;
 use super::study::{Standing, Study};
+use crate::split_setting::split_setting;
 
 /// Most tenants that are listed.
 const TENANTS_MAX: usize = 50;
@@ -233,18 +234,15 @@ fn ends(run: &Report) -> impl Iterator<Item = (&str, u64)> {
 
 /// How the objectives of pipelines with `split = "plan"` are divided under the best policy, as settings; empty without them.
 fn splits(study: &Study) -> String {
-    let best = study.standings.first().and_then(|standing| standing.reports.first());
+    let best = study.standings.first().and_then(Standing::first);
     let mut text = String::new();
     for chosen in best.into_iter().flat_map(|report| &report.splits) {
         let deadlines = serde_json::to_string(&chosen.deadlines).unwrap_or_default();
-        let shares = chosen.shares.iter().map(|(stage, share)| format!("{stage} = {share:.3}"));
-        let shares: Vec<String> = shares.collect();
-        let _ = writeln!(
-            text,
-            "[pipelines.{}]\nsplit = {{ {} }}\ndeadlines = {deadlines}",
-            chosen.pipeline,
-            shares.join(", ")
-        );
+        let split = split_setting(chosen.shares.iter().map(|(stage, share)| (stage.as_str(), *share)));
+        // Names of pipelines may have dots in them.
+        let quote = if chosen.pipeline.contains('.') { "\"" } else { "" };
+        let name = &chosen.pipeline;
+        let _ = writeln!(text, "[pipelines.{quote}{name}{quote}]\nsplit = {split}\ndeadlines = {deadlines}");
     }
     text
 }

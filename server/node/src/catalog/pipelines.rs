@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use models::{Dim, Ensemble, EnsembleStep, EnsembleTensor, Signature, TensorSpec};
-
 use router_core::pipeline::Graph;
 
 use crate::config::{PipelineSettings, StageSettings};
 
-/// Relative tolerance for sums of shares, which are printed with three digits.
-const SLACK: f64 = 0.005;
+/// Relative tolerance for sums of floating-point numbers.
+const SLACK: f64 = 1e-9;
 
 /// The ensemble of a pipeline. `signature_of` says what a model takes and gives.
 ///

@@ -65,6 +65,16 @@ fn the_explanation_has_the_split_to_copy() {
 }
 
 #[test]
+fn a_stage_without_work_is_planned_too() {
+    let answer = Bench::new(&PIPELINE.replace("fan_out = 3", "fan_out = 0")).json(&[]);
+    assert_eq!(
+        (&answer["pipelines"][0]["split"], &answer["policies"][0]["sound"]),
+        (&"fewest_devices".into(), &true.into())
+    );
+    assert!(stages(&answer)[1]["share"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
 fn an_objective_that_no_split_meets_is_said() {
     let bench = Bench::new(&PIPELINE.replace("210ms", "21ms"));
     let answer = bench.json(&[]);
