@@ -173,7 +173,12 @@ def test_requests_are_admitted_again_after_an_overload(repository: Path, tmp_pat
     folder = tmp_path / "repository"
     for name in ("first", "second"):
         Synthetic(30_000, 0, 1, 4, 4, "x", "x").place(folder, name)
-    config = '[pipelines.both]\nstages = [{ model = "first" }, { model = "second", from = "first" }]\n'
+    # The share of the first stage is shorter than the stage, so it runs only if the second one has time enough.
+    config = """
+[pipelines.both]
+stages = [{ model = "first" }, { model = "second", from = "first" }]
+split = { first = 0.05, second = 0.95 }
+"""
     with Tessera(folder, config) as server:
         server.wait_ready()
         row = np.ones((1, 4), np.float32)

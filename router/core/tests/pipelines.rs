@@ -19,6 +19,11 @@ struct Bench {
 
 /// Two models of 10 ms and 40 ms a batch on a lane of their own each, as the stages of a pipeline.
 fn bench(split: Split) -> Bench {
+    bench_with(split, 8)
+}
+
+/// The same with batches of at most so many rows.
+fn bench_with(split: Split, max_batch: u32) -> Bench {
     let mut bench =
         Bench { router: Router::new(RouterConfig::default()).unwrap(), effects: Effects::default() };
     for (model, time) in [(0, 10), (1, 40)] {
@@ -27,13 +32,13 @@ fn bench(split: Split) -> Bench {
             measured_on: LaneClass::default(),
             preemptible: true,
             model: ModelId(model),
-            max_batch: 8,
+            max_batch,
             queue_limit: 100,
             class_limits: Vec::new(),
             rate_limit: Default::default(),
             policy: Policy::new("deadline", &BatchOptions::default()).unwrap(),
             lanes: ModelLanes::Only(vec![LaneId(model)]),
-            profile: [1, 8].map(point).to_vec(),
+            profile: [1, max_batch].map(point).to_vec(),
         };
         bench.feed(0, Event::ModelUp(&spec));
         bench.feed(0, Event::LaneUp(LaneSpec::new(LaneId(model), LaneClass::default())));
@@ -128,40 +133,54 @@ fn the_parts_of_a_stage_form_one_batch() {
     assert_eq!(rows, [3]);
 }
 
-/// A second stage whose requests have waited behind others and took 80 ms, until 20 s.
+/// A second stage whose requests waited behind others, until 20 s: they took 79 ms, of which 40 ms in their batches.
 fn slow_second_stage() -> Bench {
-    let mut own = bench(Split::EndToEnd);
-    for slot in 0..200_u32 {
-        let at = 100 * u64::from(slot);
-        let effects = own.feed(at, Event::StageDone(&[arrival(slot, 1, at, at + 1_000)]));
-        let batch = started(&effects).first().copied().unwrap();
-        own.feed(at + 80, Event::BatchDone(BatchReport { lane: LaneId(1), batch, ok: true }));
+    let mut own = bench_with(Split::EndToEnd, 2);
+    for cycle in 0..200_u32 {
+        let at = 100 * u64::from(cycle);
+        let other = Arrival { pipeline: None, ..arrival(2 * cycle, 1, at, at + 1_000) };
+        let effects = own.feed(at, Event::Arrive(other));
+        let first = started(&effects).first().copied().unwrap();
+        let ahead = own.feed(at + 1, Event::StageDone(&[arrival(2 * cycle + 1, 1, at, at + 1_000)]));
+        let then =
+            own.feed(at + 40, Event::BatchDone(BatchReport { lane: LaneId(1), batch: first, ok: true }));
+        // It may be handed over ahead of time.
+        let second = started(&[ahead, then].concat()).first().copied().unwrap();
+        own.feed(at + 80, Event::BatchDone(BatchReport { lane: LaneId(1), batch: second, ok: true }));
     }
     own
+}
+
+/// A request with 80 ms that waits for the first stage beyond its share of it, and would have 60 ms for the second one.
+fn refusal_behind_another(mut own: Bench, at: u64) -> Option<(Outcome, Reason)> {
+    own.feed(at, Event::Arrive(arrival(1_001, 0, at, at + 500)));
+    refusal(&own.feed(at + 1, Event::Arrive(arrival(1_002, 0, at + 1, at + 81))))
 }
 
 #[test]
 fn time_that_later_stages_took_counts_for_earlier_ones_while_they_would_wait() {
     let mut own = slow_second_stage();
-    own.feed(20_000, Event::StageDone(&[arrival(500, 1, 20_000, 21_000)]));
-    own.feed(20_000, Event::Arrive(arrival(501, 0, 20_000, 20_500)));
-    let effects = own.feed(20_001, Event::Arrive(arrival(502, 0, 20_001, 20_111)));
-    assert_eq!(refusal(&effects), Some((Outcome::Refused, Reason::DeadlineUnmeetable)), "{effects:?}");
+    own.feed(20_000, Event::StageDone(&[arrival(1_000, 1, 20_000, 21_000)]));
+    let refused = refusal_behind_another(own, 20_000);
+    assert_eq!(refused, Some((Outcome::Refused, Reason::DeadlineUnmeetable)));
 }
 
 #[test]
 fn a_request_that_would_not_wait_is_not_refused_for_those_that_did() {
-    let mut own = slow_second_stage();
-    own.feed(20_000, Event::Arrive(arrival(501, 0, 20_000, 20_500)));
-    let effects = own.feed(20_001, Event::Arrive(arrival(502, 0, 20_001, 20_111)));
-    assert_eq!(refusal(&effects), None, "the lane of the second stage is free");
+    assert_eq!(
+        refusal_behind_another(slow_second_stage(), 20_000),
+        None,
+        "the lane of the second stage is free"
+    );
 }
 
 #[test]
 fn time_that_a_later_stage_took_is_forgotten_if_it_does_not_run() {
     let mut own = slow_second_stage();
-    own.feed(30_000, Event::StageDone(&[arrival(500, 1, 30_000, 31_000)]));
-    own.feed(30_000, Event::Arrive(arrival(501, 0, 30_000, 30_500)));
-    let effects = own.feed(30_001, Event::Arrive(arrival(502, 0, 30_001, 30_111)));
-    assert_eq!(refusal(&effects), None, "it took long ten seconds ago, a hundred times the objective");
+    own.feed(30_000, Event::StageDone(&[arrival(1_000, 1, 30_000, 31_000)]));
+    assert_eq!(
+        refusal_behind_another(own, 30_000),
+        None,
+        "it took long ten seconds ago, 125 times the objective"
+    );
 }
