@@ -22,7 +22,7 @@ fn bench(split: Split) -> Bench {
     bench_with(split, 8)
 }
 
-/// The same with batches of at most so many rows.
+/// The same with batches of at most `max_batch` rows.
 fn bench_with(split: Split, max_batch: u32) -> Bench {
     let mut bench =
         Bench { router: Router::new(RouterConfig::default()).unwrap(), effects: Effects::default() };
