@@ -115,9 +115,9 @@ fn a_limit_costs_little_where_nothing_becomes_slower() {
     };
     let (free, idle) = done("");
     let (limited, _) = done("best_effort = { protect = \"p99 <= 1.05x\" }");
-    // It starts with half of the time, and grows by 5 % of it with each comparison, up to 95 %.
+    // It starts with half of the time, and grows by 5 % of it with each comparison, up to 90 %.
     assert!(
-        free > 0.98 * idle && (0.8 * free..0.96 * free).contains(&limited),
+        free > 0.98 * idle && (0.8 * free..0.91 * free).contains(&limited),
         "{limited} and {free} of {idle}"
     );
 }
