@@ -10,9 +10,9 @@ use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport, Member
 use invariant::expected;
 
 use router_core::{
-    Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, Gatherings, LaneClass,
-    LaneId, LaneSpec, LaneState, ModelId, Nanos, Outcome, Position, Reason, RequestId, Router, RouterConfig,
-    SwitchRefusal,
+    Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, Gatherings, Incoming,
+    LaneClass, LaneId, LaneSpec, LaneState, ModelId, Nanos, Outcome, Position, Reason, RequestId, Router,
+    RouterConfig, SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, sleep_until};
@@ -196,6 +196,7 @@ impl Actor {
     fn submit(&mut self, submission: Submission) {
         let (gather, sequence) = (submission.job.gather, submission.job.sequence.clone());
         let is_first = submission.job.stage.is_none_or(|stage| stage.is_first);
+        let family = submission.job.family;
         if submission.reply.is_closed() {
             if let Some(gather) = gather {
                 self.gatherings.absent(submission.job.model, gather, submission.job.member.rows);
@@ -212,7 +213,10 @@ impl Actor {
                     self.gatherings.arrive(self.clock.now(), gather, arrival);
                     self.feed_gathered();
                 }
-                None if is_first => self.process(Event::Arrive(arrival), None),
+                None if is_first => match family {
+                    Some(family) => self.process(Event::ArriveAtVariant(arrival, family), None),
+                    None => self.process(Event::Arrive(arrival), None),
+                },
                 None => self.process(Event::StageDone(&[arrival]), None),
             },
         }
@@ -499,6 +503,23 @@ impl Actor {
             Control::PipelineDown(pipeline, done) => {
                 self.process(Event::PipelineDown(pipeline), None);
                 let _ = done.send(());
+            }
+            Control::FamilyUp(spec, done) => {
+                self.process(Event::FamilyUp(&spec), None);
+                let _ = done.send(());
+            }
+            Control::FamilyDown(family, done) => {
+                self.process(Event::FamilyDown(family), None);
+                let _ = done.send(());
+            }
+            Control::Offers(query, done) => {
+                let incoming = Incoming {
+                    class: query.class,
+                    rows: query.rows,
+                    row_bytes: query.row_bytes,
+                    deadline: query.deadline.map(|deadline| self.clock.at(deadline)),
+                };
+                let _ = done.send(self.core.offers(self.clock.now(), &incoming, &query.wanted));
             }
             Control::ModelDown(model, done) => {
                 self.gatherings.release_model(model);

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
 use router_core::{
-    Explanation, GatherCounts, LaneId, ModelBacklog, ModelId, ModelSpec, PipelineId, PipelineSpec, Reason,
-    RequestId, Snapshot, TenantTable,
+    Explanation, FamilyId, FamilySpec, GatherCounts, LaneId, ModelBacklog, ModelId, ModelSpec, Offers,
+    PipelineId, PipelineSpec, Reason, RequestId, Snapshot, TenantTable,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::job::{Answer, Job, RecordKey, Rejection};
+use crate::job::{Answer, Job, RecordKey, Rejection, VariantQuery};
 use crate::outlet::{Outlet, Urgent};
 use crate::payload::{Ids, Reply};
 use crate::plan::{LaneDownError, LanePlan, SwitchError};
@@ -31,6 +31,9 @@ pub(crate) enum Control {
     ModelDown(ModelId, oneshot::Sender<()>),
     PipelineUp(Box<PipelineSpec>, oneshot::Sender<()>),
     PipelineDown(PipelineId, oneshot::Sender<()>),
+    FamilyUp(Box<FamilySpec>, oneshot::Sender<()>),
+    FamilyDown(FamilyId, oneshot::Sender<()>),
+    Offers(Box<VariantQuery>, oneshot::Sender<Offers>),
     SequencesUp(ModelId, Box<SequenceModel>, oneshot::Sender<()>),
     EndSequences(ModelId, oneshot::Sender<()>),
     LaneUp { lane: LaneHandle, done: oneshot::Sender<()> },
@@ -98,6 +101,28 @@ impl RouterHandle {
     pub async fn pipeline_down(&self, pipeline: PipelineId) {
         let (done, wait) = oneshot::channel();
         self.tell(Control::PipelineDown(pipeline, done), wait).await;
+    }
+
+    /// Makes a family known, or changes it. Returns when it is in force.
+    pub async fn family_up(&self, spec: FamilySpec) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::FamilyUp(Box::new(spec), done), wait).await;
+    }
+
+    /// Forgets a family. Unfinished requests of its variants go on.
+    pub async fn family_down(&self, family: FamilyId) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Control::FamilyDown(family, done), wait).await;
+    }
+
+    /// The variants that may answer a request, in the order in which they are to be asked. Empty without any, or if the actor has
+    /// ended.
+    pub async fn offers(&self, query: VariantQuery) -> Offers {
+        let (done, offers) = oneshot::channel();
+        match self.control.send(Control::Offers(Box::new(query), done)).await {
+            Ok(()) => offers.await.unwrap_or_default(),
+            Err(_) => Offers::new(),
+        }
     }
 
     /// The channel for reports of lanes.

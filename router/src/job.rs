@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use gpulet::{BatchError, Member, Response};
 use router_core::{
-    BatchId, Class, Gather, ModelId, Nanos, Outcome, PipelineId, Reason, RequestId, ShapeKey, Tenant,
-    TimeoutAction,
+    BatchId, Class, FamilyId, FamilyRequest, Gather, ModelId, Nanos, Outcome, PipelineId, Reason, RequestId,
+    ShapeKey, Tenant, TimeoutAction,
 };
 
 use crate::sequences::SequenceStep;
@@ -35,6 +35,23 @@ pub struct Job {
     pub gather: Option<Gather>,
     /// Where in its pipeline it is. `deadline` is then that of the whole pipeline.
     pub stage: Option<Stage>,
+    /// The family of which `model` is the variant that it got.
+    pub family: Option<FamilyId>,
+}
+
+/// A request to a family that is to get a variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VariantQuery {
+    /// What it asks for.
+    pub wanted: FamilyRequest,
+    /// Its class.
+    pub class: Class,
+    /// Its rows.
+    pub rows: u32,
+    /// Payload bytes of a row.
+    pub row_bytes: u64,
+    /// Time after which the answer is worthless, if there is one.
+    pub deadline: Option<Instant>,
 }
 
 /// Where in its pipeline a request is.

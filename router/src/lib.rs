@@ -17,7 +17,7 @@ mod sequences;
 
 pub use actor::{RouterOptions, start};
 pub use handle::RouterHandle;
-pub use job::{Answer, Job, RecordKey, Rejection, Stage, Timing};
+pub use job::{Answer, Job, RecordKey, Rejection, Stage, Timing, VariantQuery};
 pub use plan::{LaneDownError, LanePlan, SwitchError};
 pub use router_core::{Gather, GatherCounts};
 pub use sequences::{SequenceModel, SequenceStep, ServerInput, ServerValue, StateOutput, server_tensor};

@@ -3,6 +3,7 @@
 mod cached;
 mod dispatch;
 mod ensemble;
+mod family;
 mod infer;
 mod mirror;
 mod model_calls;

@@ -91,6 +91,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "model-parallel",
             "model-split",
             "models",
+            "job-formats",
             "jobs",
             "oip",
             "loadtest",

@@ -117,7 +117,7 @@ fn up_share(workload: &Workload) -> f64 {
 }
 
 /// The least lane time, in nanoseconds, that a good answer takes. For a pipeline, its stages in the mean, as if each had the whole
-/// objective.
+/// objective; for a family, its cheapest variant.
 fn request_cost(
     workload: &Workload,
     noise: &ExecutionNoise,
@@ -125,6 +125,14 @@ fn request_cost(
     rows: u32,
 ) -> Result<f64, SimError> {
     let cv = workload.lanes.noise.cv;
+    if let Some(family) = &model.family {
+        let mut least = f64::INFINITY;
+        for variant in family.allowed() {
+            let Some(of_variant) = workload.models.get(variant.model as usize) else { continue };
+            least = least.min(cost(model, of_variant.profiled()?, noise.factor(variant.model), cv, rows));
+        }
+        return Ok(least);
+    }
     let Some(pipeline) = &model.pipeline else {
         return Ok(cost(model, model.profiled()?, noise.factor(id), cv, rows));
     };

@@ -33,6 +33,36 @@ pub struct ChosenSplit {
     pub shares: Vec<(String, f64)>,
 }
 
+/// What the variants of a family answered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FamilyFigures {
+    /// Name of the family.
+    pub family: String,
+    /// Mean quality of the answered requests; 0 without any.
+    pub quality: f64,
+    /// How often the level fell, over the whole run.
+    pub falls: u64,
+    /// How often it rose.
+    pub rises: u64,
+    /// The variants in the order of their names.
+    pub variants: Vec<VariantFigures>,
+}
+
+/// What a variant of a family answered.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VariantFigures {
+    /// Name of the model.
+    pub name: String,
+    /// Its quality.
+    pub quality: f64,
+    /// Requests of the family that it answered.
+    pub answered: u64,
+    /// Those in time.
+    pub good: u64,
+    /// Part of the answered requests of the family, 0 to 1.
+    pub share: f64,
+}
+
 /// One run: one workload, one policy, one seed.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -47,6 +77,9 @@ pub struct Report {
     /// How the objectives of pipelines are divided that have `split = "plan"`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub splits: Vec<ChosenSplit>,
+    /// Families, and what their variants answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub families: Vec<FamilyFigures>,
     /// Seconds of virtual time from the end of the warm-up to the end of the traffic.
     pub virtual_seconds: f64,
     /// How requests ended. Requests, rates, attainment, latencies and the series leave out models of best effort, if there are others.

@@ -5,6 +5,7 @@
 //! therefore run a request that arrives at that moment.
 
 mod control;
+mod families;
 mod pipelines;
 
 use std::collections::VecDeque;
@@ -12,9 +13,11 @@ use std::collections::VecDeque;
 use invariant::Violation;
 use router_core::{
     Arrival, BatchId, BatchReport, Checker, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
-    ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Router, ShapeKey, Switch, Tenant,
+    ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, Router, ShapeKey, Switch, Tenant,
 };
-use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, ObjectiveSplit, Offered, Pipeline, Workload};
+use workload::{
+    Arrivals, ExecutionNoise, Extent, LaneChange, Model, ObjectiveSplit, Offered, Pipeline, Workload,
+};
 
 use crate::digest::Digest;
 use crate::error::{Breach, Broken, SimError};
@@ -28,6 +31,7 @@ use crate::setup::{Setup, scaled};
 use crate::splits;
 use crate::units::{SECOND, seconds};
 use crate::watch::{Trace, Watch};
+use families::Families;
 use pipelines::{PartEnd, Pipelines};
 
 /// Events between two calls of the progress function.
@@ -65,6 +69,7 @@ pub struct Simulation {
     pub(crate) partition: Option<Box<Partitioned>>,
     pub(crate) rollouts: Rollouts,
     pipelines: Pipelines,
+    families: Families,
     router: Router,
     /// Whether the router counts the lane time of tenants.
     tenants_are_counted: bool,
@@ -134,10 +139,10 @@ impl Simulation {
         let rollouts = Rollouts::new(workload);
         let fleet = workload.fleet.as_ref().filter(|fleet| known.is_none() && fleet.is_unequal());
         let mut moves: Vec<ModelMove> = Vec::new();
-        let mut specs: Vec<ModelSpec> = match known {
+        let specs: Vec<ModelSpec> = match known {
             Some((_, models)) => setup.specs_on_gpulets(models),
             None => {
-                let own = workload.models.iter().filter(|model| model.pipeline.is_none());
+                let own = workload.models.iter().filter(|model| model.is_single());
                 let own = own.map(|model| (model, 1.0));
                 let canaries = rollouts.canaries().iter().filter_map(|&number| {
                     Some((workload.models.get(number as usize)?, rollouts.time_factor(number)))
@@ -150,18 +155,12 @@ impl Simulation {
                         let times = setup.other_times(id, (model, time), fleet)?;
                         moves.push(ModelMove { model: id, lanes: ModelLanes::All, times });
                     }
-                    setup.spec(id, model, time / first)
+                    let lanes = lanes_of(workload, model);
+                    Ok(ModelSpec { lanes, ..setup.spec(id, model, time / first)? })
                 });
-                specs.collect::<Result<_, _>>()?
+                specs.collect::<Result<_, SimError>>()?
             }
         };
-        if workload.lanes.idle_priority {
-            let at_idle_priority = workload.models.iter().map(|model| model.best_effort);
-            for (spec, is) in specs.iter_mut().zip(at_idle_priority.chain(std::iter::repeat(false))) {
-                let own = if is { ordinary..lanes } else { 0..ordinary };
-                spec.lanes = ModelLanes::Only(own.map(LaneId).collect());
-            }
-        }
         let pipelines = Pipelines::new(workload, &specs, planned)?;
         let largest = specs.iter().map(|spec| spec.max_batch).max().unwrap_or(0);
         let router = Router::new(setup.router(workload, lanes)?)?;
@@ -199,6 +198,7 @@ impl Simulation {
             partition,
             rollouts,
             pipelines,
+            families: Families::new(workload),
             changes: 0,
             preemptions: VecDeque::new(),
             spins: 0,
@@ -227,6 +227,7 @@ impl Simulation {
         for spec in self.pipelines.specs.clone().values() {
             self.feed(Event::PipelineUp(spec))?;
         }
+        self.begin_families()?;
         if moves.is_empty() {
             return Ok(());
         }
@@ -470,8 +471,10 @@ impl Simulation {
             return self.flow_arrives(&offered, deadline);
         }
         let (model_number, tenant, rows) = (offered.model, offered.tenant, offered.rows);
+        let wanted = model.family.as_ref().map(|family| Families::wanted(model_number, family));
         let (version, part) = self.rollouts.route(model_number, tenant);
-        let request = Request { arrived: self.now, deadline, model: model_number, tenant, rows, part };
+        let request =
+            Request { arrived: self.now, deadline, model: model_number, tenant, rows, part, ran: None };
         let arrival = Arrival {
             request: self.requests.insert(request),
             model: version,
@@ -489,7 +492,10 @@ impl Simulation {
             self.figures.window.to = self.figures.window.to.min(self.now.saturating_add(1));
         }
         self.figures.came(&request);
-        self.feed(Event::Arrive(arrival))
+        match wanted {
+            Some(wanted) => self.feed(Event::ArriveAtFamily(arrival, wanted)),
+            None => self.feed(Event::Arrive(arrival)),
+        }
     }
 
     /// Runs a request that the stable version answered on the canary too, after everything else that waits.
@@ -553,6 +559,11 @@ impl Simulation {
                 let (workload, rollouts) = (&self.workload, &self.rollouts);
                 let (model, canary) = rollouts.model_of(model);
                 let held = Held { batch, model, canary, rows };
+                if !self.families.is_empty() {
+                    for member in effects.members(members) {
+                        self.requests.ran(*member, model);
+                    }
+                }
                 let predicted = |one: &Partitioned| one.co_located_time(lane.0, held, &self.lanes);
                 let profiled = self.partition.as_deref().map(predicted).transpose()?;
                 let time = || match profiled {
@@ -583,6 +594,9 @@ impl Simulation {
                 let (outcome, reason) = self.rollouts.ended(self.now, &ended, (outcome, reason));
                 if ended.part == Part::Mirror {
                     return Ok(());
+                }
+                if outcome == Outcome::Done && self.figures.window.contains(ended.arrived) {
+                    self.families.answered(self.now, &ended, &self.workload);
                 }
                 self.figures.went(self.now, &ended, outcome, reason);
                 if let Some(partition) = &mut self.partition {
@@ -615,6 +629,17 @@ impl Simulation {
             trace: self.trace.as_ref().map(Trace::lines).unwrap_or_default(),
         }))
     }
+}
+
+/// The lanes that run a model.
+fn lanes_of(workload: &Workload, model: &Model) -> ModelLanes {
+    let lanes = &workload.lanes;
+    if model.lanes.is_none() && !lanes.idle_priority {
+        return ModelLanes::All;
+    }
+    let of = |lane| LaneId(if lanes.idle_priority && model.best_effort { lanes.count + lane } else { lane });
+    let given = model.lanes.clone().unwrap_or_else(|| (0..lanes.count).collect());
+    ModelLanes::Only(given.into_iter().map(of).collect())
 }
 
 /// How long a batch takes on a lane.

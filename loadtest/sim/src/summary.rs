@@ -28,6 +28,7 @@ impl Simulation {
             seed: self.workload.seed,
             lanes: self.workload.lanes.count,
             splits: self.chosen_splits(),
+            families: self.family_figures(),
             virtual_seconds,
             requests: self.requests_by_end(),
             offered_rate: a_second(figures.offered),

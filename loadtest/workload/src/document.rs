@@ -1,5 +1,6 @@
 //! The shape of a workload file, as TOML gives it; [`crate::reading`] makes sense of it.
 
+mod families;
 mod pipelines;
 
 use crate::overhead::SpansSection;
@@ -15,6 +16,7 @@ use crate::fleet::FleetSection;
 use crate::rollout::RolloutSection;
 use crate::spans::Span;
 use crate::tenant_section::TenantSection;
+pub(crate) use families::FamilySection;
 pub(crate) use pipelines::{FanOutSection, PipelineSection};
 pub use pipelines::{SplitSection, SplitWord, StageSection};
 
@@ -43,6 +45,8 @@ pub(crate) struct Document {
     pub(crate) models: BTreeMap<String, ModelSection>,
     #[serde(default)]
     pub(crate) pipelines: BTreeMap<String, PipelineSection>,
+    #[serde(default)]
+    pub(crate) families: BTreeMap<String, FamilySection>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -145,6 +149,7 @@ pub(crate) struct ModelSection {
     pub(crate) slo: Option<Span>,
     pub(crate) model: Option<String>,
     pub(crate) load: Option<Span>,
+    pub(crate) lanes: Option<Vec<u32>>,
     pub(crate) profile: Option<ProfileSection>,
     pub(crate) rate: Option<f64>,
     #[serde(default)]
@@ -170,10 +175,12 @@ pub(crate) struct ModelSection {
 pub(crate) enum Role {
     #[default]
     Model,
-    /// A model that is a stage of a pipeline. It may have no traffic of its own.
+    /// A model that is a stage of a pipeline, or a variant of a family. It may have no traffic of its own.
     StageModel,
     /// The traffic of a pipeline.
     Pipeline,
+    /// The traffic of a family.
+    Family,
 }
 
 impl ModelSection {
@@ -182,10 +189,21 @@ impl ModelSection {
         match self.role {
             Role::Model | Role::StageModel => "models",
             Role::Pipeline => "pipelines",
+            Role::Family => "families",
         }
     }
 
-    /// Whether it is a stage of pipelines only.
+    /// Marks it as a part of a pipeline or of a family with this objective. Without an objective of its own, it has the longest of these.
+    pub(crate) fn mark_part(&mut self, slo: Span) {
+        let before = if self.role == Role::StageModel { self.slo } else { None };
+        let is_own = self.role == Role::Model && self.slo.is_some();
+        self.role = Role::StageModel;
+        if !is_own {
+            self.slo = Some(before.filter(|before| before.0 >= slo.0).unwrap_or(slo));
+        }
+    }
+
+    /// Whether it is a stage of pipelines, or a variant of families, only.
     pub(crate) fn has_no_traffic(&self) -> bool {
         self.role == Role::StageModel && self.rate.is_none() && self.arrivals.process.is_none()
     }

@@ -13,6 +13,7 @@
 mod arrivals;
 mod document;
 mod draws;
+mod family;
 mod files;
 mod fleet;
 mod gamma_arrivals;
@@ -41,6 +42,7 @@ mod workload;
 
 pub use arrivals::{Arrivals, Offered};
 pub use document::{Paths, SplitSection, SplitWord, StageSection};
+pub use family::{Family, FamilyVariant};
 pub use fleet::{Fleet, FleetFault, FleetPart, NODES_MAX, NodeType};
 pub use gamma_arrivals::GammaArrivals;
 pub use lanes::{LaneChange, Lanes, Noise, Stalls};

@@ -74,7 +74,7 @@ impl ExecutionNoise {
             let factor = bias * (1.0 + spread * (2.0 * point - 1.0));
             let profile = match workload.partition {
                 Some(_) => None,
-                None if model.pipeline.is_some() => None,
+                None if !model.is_single() => None,
                 None => Some(model.profiled()?.clone()),
             };
             let types = workload.fleet.iter().flat_map(|fleet| &fleet.types);

@@ -1,6 +1,7 @@
 //! From the text of a workload file to a [`Workload`]: everything is checked here, and every fault named.
 
 mod arrivals;
+mod family;
 mod model;
 mod pipeline;
 mod tenants;
@@ -81,9 +82,36 @@ fn build(mut document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result
     let tenants = tenants::read(&document)?;
     pipeline::check_stages(&document.pipelines, &document.models)?;
     pipeline::mark_stage_models(&mut document.models, &document.pipelines);
-    let traffic = pipeline::traffic(&document.pipelines);
-    let mut models = read_models(&document, &traffic, lines, &tenants, files)?;
-    pipeline::read(&document.pipelines, &mut models)?;
+    family::check_variants(&document.families, &document.models)?;
+    family::mark_variants(&mut document.models, &document.families);
+    let families = std::mem::take(&mut document.families);
+    let variants: BTreeMap<String, family::Variants> = families
+        .iter()
+        .map(|(name, family)| {
+            let variants = family.variants.iter().map(|(variant, quality)| (variant.clone(), *quality));
+            (name.clone(), (variants.collect(), family.quality_min))
+        })
+        .collect();
+    let mut traffic = pipeline::traffic(&document.pipelines);
+    if let Some(name) = variants.keys().find(|name| traffic.contains_key(*name)) {
+        let problem = format!("the name `{name}` is taken by a pipeline");
+        return Err(WorkloadError::new(format!("families.{name}"), problem));
+    }
+    traffic.extend(family::traffic(families));
+    let mut models = read_models(&document, &traffic, lines, (&tenants, lanes.count), files)?;
+    let own = models.len().saturating_sub(traffic.len());
+    pipeline::read(&document.pipelines, &mut models, own)?;
+    family::read(&variants, &mut models, own)?;
+    if let Some(name) = variants.keys().next() {
+        let roll_out = models.iter().any(|model| model.rollout.is_some());
+        let other =
+            [(partition.is_some(), "[devices]"), (fleet.is_some(), "[fleet]"), (roll_out, "roll-outs")];
+        if let Some((_, other)) = other.into_iter().find(|(is, _)| *is) {
+            let problem =
+                format!("families are simulated on fixed lanes without {other}: remove one of them");
+            return Err(WorkloadError::new(format!("families.{name}"), problem));
+        }
+    }
     if let Some((name, _)) = document.pipelines.first_key_value() {
         let roll_out = models.iter().any(|model| model.rollout.is_some());
         let other =
@@ -149,9 +177,9 @@ fn read_extent(document: &Document) -> Result<Extent, WorkloadError> {
 
 fn read_models(
     document: &Document,
-    pipelines: &BTreeMap<String, ModelSection>,
+    more: &BTreeMap<String, ModelSection>,
     lines: &Lines,
-    tenants: &[Tenant],
+    tenants_and_lanes: (&[Tenant], u32),
     files: &mut Texts<'_>,
 ) -> Result<Vec<Model>, WorkloadError> {
     let mut sections: Vec<_> = document.models.iter().collect();
@@ -159,8 +187,8 @@ fn read_models(
     if sections.is_empty() {
         return Err(WorkloadError::new("models", "expected at least one model, like [models.resnet]"));
     }
-    let mut traffic: Vec<_> = pipelines.iter().collect();
-    traffic.sort_by_key(|(name, _)| lines.find(&format!("pipelines.{name}")));
+    let mut traffic: Vec<_> = more.iter().collect();
+    traffic.sort_by_key(|(name, section)| lines.find(&format!("{}.{name}", section.table())));
     sections.extend(traffic);
     let mut copies = 0_usize;
     for (name, section) in &sections {
@@ -184,6 +212,13 @@ fn read_models(
             return Err(WorkloadError::new(format!("models.{name}.{key}"), problem));
         }
     }
+    if (!document.devices.is_empty() || document.fleet.is_some())
+        && let Some((name, _)) = sections.iter().find(|(_, section)| section.lanes.is_some())
+    {
+        let problem =
+            "models choose among fixed lanes of one machine only: remove it, or [devices] and [fleet]";
+        return Err(WorkloadError::new(format!("models.{name}.lanes"), problem));
+    }
     if !document.devices.is_empty()
         && let Some((name, _)) = sections.iter().find(|(_, section)| section.rollout.is_some())
     {
@@ -196,7 +231,8 @@ fn read_models(
     let mut models = Vec::with_capacity(copies);
     for (group, section) in sections {
         let Some((first, process)) = expanded.next() else { continue };
-        let model = Model { name: first.name, ..model::read(group, section, process, tenants, files)? };
+        let model =
+            Model { name: first.name, ..model::read(group, section, process, tenants_and_lanes, files)? };
         let copies = expanded.by_ref().take(usize::try_from(section.count).unwrap_or(usize::MAX) - 1);
         let copies = copies.map(|(name, process)| Model { name: name.name, process, ..model.clone() });
         let copies: Vec<Model> = copies.collect();

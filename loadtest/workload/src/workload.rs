@@ -1,5 +1,6 @@
 //! A checked workload, with the copies of every model expanded.
 
+use crate::family::Family;
 use crate::fleet::Fleet;
 use crate::lanes::Lanes;
 use crate::limits::{DURATION_MAX, REQUESTS_MAX};
@@ -37,8 +38,8 @@ pub struct Workload {
     pub fleet: Option<Fleet>,
     /// Tenants by number. Number 0 is `default`, the tenant of requests that name none.
     pub tenants: Vec<Tenant>,
-    /// Models by number, in the order of the file, copies one after the other. Pipelines follow: their requests arrive like those of
-    /// models, and run the models of their stages.
+    /// Models by number, in the order of the file, copies one after the other. Pipelines and families follow: their requests arrive like those
+    /// of models, and run the models of their stages, or one of their variants.
     pub models: Vec<Model>,
 }
 
@@ -96,6 +97,8 @@ pub struct Model {
     pub model: String,
     /// Nanoseconds that loading it onto a gpulet takes. `None` for the value of `[partition]`.
     pub load: Option<u64>,
+    /// Numbers of the lanes that run it, in ascending order. `None`: all.
+    pub lanes: Option<Vec<u32>>,
     /// Latency objective in nanoseconds.
     pub slo: u64,
     /// Batch times that the scheduler knows. A live server needs no profile.
@@ -118,6 +121,8 @@ pub struct Model {
     pub overhead: Spans,
     /// Its stages, if it is a pipeline. It then has no profile of its own.
     pub pipeline: Option<Pipeline>,
+    /// Its variants, if it is a family. It then has no profile of its own.
+    pub family: Option<Family>,
     /// A new version that is rolled out. The simulator plays it; a live server has its own.
     pub rollout: Option<RolloutPlan>,
     pub(crate) process: Process,
@@ -148,6 +153,11 @@ impl Model {
         })
     }
 
+    /// Whether it runs on lanes itself, and not as a pipeline or a family.
+    pub fn is_single(&self) -> bool {
+        self.pipeline.is_none() && self.family.is_none()
+    }
+
     /// Name of the arrival process, as in the file.
     pub fn process(&self) -> &'static str {
         self.process.word()
@@ -166,6 +176,12 @@ impl Workload {
     pub fn pipelines(&self) -> impl Iterator<Item = (u32, &Model, &Pipeline)> {
         let models = (0..).zip(&self.models);
         models.filter_map(|(number, model)| Some((number, model, model.pipeline.as_ref()?)))
+    }
+
+    /// The families, with their numbers in the list of models.
+    pub fn families(&self) -> impl Iterator<Item = (u32, &Model, &Family)> {
+        let models = (0..).zip(&self.models);
+        models.filter_map(|(number, model)| Some((number, model, model.family.as_ref()?)))
     }
 
     /// Index of the device type of a lane, 0 without a fleet.
@@ -246,7 +262,7 @@ impl Workload {
     #[must_use]
     pub fn stages_alone(&self) -> Self {
         let mut alone = self.clone();
-        alone.models.retain(|model| model.pipeline.is_none());
+        alone.models.retain(Model::is_single);
         for (_, pipeline, stages) in self.pipelines() {
             for (stage, rows) in stages.stages.iter().zip(stages.mean_rows()) {
                 // Pipelines are the last of the models.

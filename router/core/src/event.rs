@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::{
-    BatchId, Class, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, PipelineId, PipelineSpec, Position,
-    RequestId, ShapeKey, Switch, SwitchRefusal, Tenant, TenantTable,
+    BatchId, Class, FamilyId, FamilyRequest, FamilySpec, LaneId, LaneSpec, ModelId, ModelSpec, Nanos,
+    PipelineId, PipelineSpec, Position, RequestId, ShapeKey, Switch, SwitchRefusal, Tenant, TenantTable,
 };
 
 /// A request that arrives.
@@ -61,6 +61,11 @@ pub struct BatchReport {
 pub enum Event<'a> {
     /// A request arrived.
     Arrive(Arrival),
+    /// A request to a family arrived: it gets one of its variants, or is refused. The model of the arrival is not used.
+    ArriveAtFamily(Arrival, FamilyRequest),
+    /// A request to a family arrived, for the variant in it: one of [`Router::offers`](crate::Router::offers), for callers that prepare
+    /// requests for each model. If it is refused because it would be late, the next one may answer it.
+    ArriveAtVariant(Arrival, FamilyId),
     /// Requests that arrived together, from a sender that forms batches. Each is admitted or refused by itself, and no batch
     /// starts before all of them are queued.
     ArriveTogether(&'a [Arrival]),
@@ -90,6 +95,10 @@ pub enum Event<'a> {
     PipelineUp(&'a PipelineSpec),
     /// A pipeline is forgotten. Requests of its stages go on as if each were alone.
     PipelineDown(PipelineId),
+    /// A family became known, or changed. Its level stays.
+    FamilyUp(&'a FamilySpec),
+    /// A family is forgotten. Its requests go on.
+    FamilyDown(FamilyId),
     /// Weights and quotas of tenants changed. What tenants used, and the tokens that are left, stay as they are, up to the new
     /// bursts.
     TenantsChanged(&'a TenantTable),
@@ -168,6 +177,8 @@ pub enum Reason {
     IdInUse,
     /// Its tenant has used up its quota.
     Quota,
+    /// Variants of its family that are served have less quality, or take more lane time, than the request asks for.
+    NoVariant,
 }
 
 /// What the caller must do.

@@ -5,6 +5,7 @@ mod admission;
 mod backlog;
 mod dispatch;
 mod evaluate;
+mod families;
 mod invariants;
 mod lane_classes;
 mod lifecycle;
@@ -25,6 +26,7 @@ use invariant::expected;
 use crate::batch::{NextPlan, Silence};
 use crate::error::ConfigError;
 use crate::event::{Effect, Effects, Event, Outcome, Reason};
+use crate::family::Family;
 use crate::lane::{Batches, Lane, LaneMode};
 use crate::lanes::Lanes;
 use crate::model::Model;
@@ -39,9 +41,10 @@ use crate::resources::Resources;
 use crate::tenant_accounts::TenantAccounts;
 use crate::tenants::Shares;
 use crate::time_quota::Tokens;
-use crate::{LaneId, LaneState, ModelId, Nanos, PipelineId, RequestId, RouterConfig};
+use crate::{FamilyId, LaneId, LaneState, ModelId, Nanos, PipelineId, RequestId, RouterConfig};
 
 pub use backlog::ModelBacklog;
+pub use families::Offers;
 pub use invariants::{Checker, Violation};
 pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
 
@@ -62,6 +65,7 @@ pub struct Router {
     records: Records,
     resources: Resources,
     pipelines: BTreeMap<PipelineId, Pipeline>,
+    families: BTreeMap<FamilyId, Family>,
     /// `None`: best-effort work is not held back.
     protection: Option<Protection>,
     drain_until: Option<Nanos>,
@@ -93,6 +97,7 @@ impl Router {
             pools: Pools::default(),
             batches: Batches::default(),
             pipelines: BTreeMap::new(),
+            families: BTreeMap::new(),
             drain_until: None,
             next_plan: NextPlan::default(),
             has_best_effort: false,
@@ -104,7 +109,15 @@ impl Router {
     /// Processes one event. If `now` is before the time of an earlier event, the earlier time is used.
     pub fn handle(&mut self, now: Nanos, event: Event<'_>, effects: &mut Effects) {
         self.now = self.now.max(now);
-        if matches!(event, Event::Arrive(_) | Event::ArriveTogether(_) | Event::StageDone(_) | Event::Tick) {
+        if matches!(
+            event,
+            Event::Arrive(_)
+                | Event::ArriveAtFamily(..)
+                | Event::ArriveAtVariant(..)
+                | Event::ArriveTogether(_)
+                | Event::StageDone(_)
+                | Event::Tick
+        ) {
             self.forget_silent();
             self.plan_if_due();
         }
@@ -114,6 +127,8 @@ impl Router {
         }
         match event {
             Event::Arrive(arrival) => self.arrive(&arrival, true, effects),
+            Event::ArriveAtFamily(arrival, wanted) => self.arrive_at_family(&arrival, &wanted, effects),
+            Event::ArriveAtVariant(arrival, family) => self.arrive_at_variant(&arrival, family, effects),
             Event::ArriveTogether(arrivals) => {
                 arrivals.iter().for_each(|arrival| self.arrive(arrival, true, effects))
             }
@@ -128,6 +143,8 @@ impl Router {
             Event::ModelDown(model) => self.model_down(model, effects),
             Event::PipelineUp(spec) => self.pipeline_up(spec),
             Event::PipelineDown(pipeline) => self.pipeline_down(pipeline),
+            Event::FamilyUp(spec) => self.family_up(spec),
+            Event::FamilyDown(family) => self.family_down(family),
             Event::TenantsChanged(table) => self.change_tenants(table),
             Event::LaneUp(spec) => self.lane_up(&spec),
             Event::LaneDown(lane) => self.lane_down(lane, Self::fail_batch, effects),
@@ -213,7 +230,7 @@ impl Router {
             (request.model, request.batch, request.arrived, request.deadline);
         let (tenant, behind, borrowed) = (request.tenant, request.queued_behind, request.borrowed);
         let (forecast, best_effort) = (request.forecast, request.class.is_best_effort());
-        let position = request.position;
+        let (position, family) = (request.position, request.family);
         if let Some(protection) =
             self.protection.as_mut().filter(|_| outcome == Outcome::Done && !best_effort)
         {
@@ -237,6 +254,9 @@ impl Router {
         }
         if let Some(position) = position.filter(|_| outcome == Outcome::Done || dropped) {
             self.stage_took(&position, self.now.since(arrived), dropped);
+        }
+        if let Some(family) = family.filter(|_| dropped) {
+            self.was_late(family, model);
         }
         self.requests.remove(id.slot());
         effects.push(Effect::Finish { request: id, outcome, reason });

@@ -350,7 +350,8 @@ mod tests {
     fn stalls_that_have_nothing_to_do_with_it_take_little_of_its_time() {
         // Of 200 ms each, at moments like those of a hash. In every second minute, 6 % of all requests take longer, in the others none.
         let stalls = |milli: u64| {
-            milli / 60_000 % 2 == 1 && ((milli / 200).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 16 == 0
+            milli / 60_000 % 2 == 1
+                && ((milli / 200).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).is_multiple_of(16)
         };
         let part = worked(|milli, _| if stalls(milli) { 100 } else { 10 }, 1_200);
         assert!(part > 0.6, "{part}");
@@ -358,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_stall_of_long_ago_does_not_hide_harm() {
-        let stalls = |milli: u64| milli < 60_000 && milli / 200 % 16 == 0;
+        let stalls = |milli: u64| milli < 60_000 && (milli / 200).is_multiple_of(16);
         let part = worked(
             |milli, met| match (stalls(milli), milli > 120_000 && met) {
                 (true, _) => 100,

@@ -1,7 +1,7 @@
 //! Unfinished requests.
 
 use crate::forecast::Forecast;
-use crate::{BatchId, Class, ModelId, Nanos, Position, RequestId, ShapeKey, Tenant, TimeoutAction};
+use crate::{BatchId, Class, FamilyId, ModelId, Nanos, Position, RequestId, ShapeKey, Tenant, TimeoutAction};
 
 /// How the time of their answer matters to the requests of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +38,8 @@ pub(crate) struct Request {
     pub timeout_action: TimeoutAction,
     /// Where in its pipeline it is.
     pub position: Option<Position>,
+    /// The family of which it got a variant.
+    pub family: Option<FamilyId>,
     /// It could not meet its deadline and lost it.
     pub delayed: bool,
     /// The deadline that policies see: the deadline minus the margin.

@@ -71,5 +71,6 @@ pub fn job(value: u8) -> Job {
         sequence: None,
         gather: None,
         stage: None,
+        family: None,
     }
 }

@@ -94,6 +94,13 @@ fn check(config: &Config, environment: &Environment, load: bool) -> (usize, Vec<
             return (0, remarks);
         }
     };
+    let source = match source.with_families(config.families.clone()) {
+        Ok(source) => source,
+        Err(problem) => {
+            remarks.push(error("families", problem));
+            return (0, remarks);
+        }
+    };
     remarks
         .extend(ignored.iter().map(|ignored| note(&ignored.entry, format!("ignored: {}", ignored.reason))));
     let names = match source.names() {

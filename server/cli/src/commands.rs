@@ -19,9 +19,10 @@ use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
 use crate::split::arguments::{SPLIT_EXAMPLES, SplitArgs};
+use crate::variants::arguments::VariantsArgs;
 use crate::{
     check, colocate, config_command, doctor, explain, explain_request, job, key, load, models_command,
-    parallel, parity, plan, profile, simulate, split,
+    parallel, parity, plan, profile, simulate, split, variants,
 };
 
 /// Examples of the tools for `tessera --help`.
@@ -35,6 +36,7 @@ pub const EXAMPLES: &str = "  tessera check --repository ./models --load       f
   tessera plan problem.toml --explain              find the fewest devices for your objectives, and why
   tessera profile --repository ./models            measure batch times on this machine
   tessera split resnet50 --out ./pipelines         split a model into stages for different devices
+  tessera variants measure digits --labelled d.npz  measure the quality of a family's models
   tessera simulate workload.toml --compare         compare all policies on your traffic
   tessera load workload.toml --report load.html    send the same traffic to a live server
 ";
@@ -119,6 +121,8 @@ pub enum Command {
     /// Split an ONNX model into stages that run on different devices, check that they equal it, and write them as an ensemble.
     #[command(after_help = SPLIT_EXAMPLES)]
     Split(Box<SplitArgs>),
+    /// Make variants of a model, and measure their quality, for families that answer with less quality before they refuse.
+    Variants(VariantsArgs),
     /// Find the fewest devices that keep every objective: gpulets, batch sizes, and why.
     #[command(after_help = plan_examples())]
     Plan(Box<PlanArgs>),
@@ -179,6 +183,10 @@ pub fn run(
         },
         Command::Split(arguments) => match configure(&arguments.config, environment) {
             Ok(config) => split::run(&config, &arguments, environment),
+            Err(problems) => Ok(problems.report()),
+        },
+        Command::Variants(arguments) => match configure(arguments.config(), environment) {
+            Ok(config) => variants::run(&config, &arguments, environment),
             Err(problems) => Ok(problems.report()),
         },
         Command::Plan(arguments) => plan::run(&arguments),

@@ -25,5 +25,6 @@ mod split;
 mod split_setting;
 #[cfg(test)]
 mod testing;
+mod variants;
 
 pub use commands::{Command, EXAMPLES, run};

@@ -45,6 +45,9 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
         "{}: [devices]: not supported here: expected a workload with [lanes]",
         workload.name
     );
+    if let Some((_, family, _)) = workload.families().next() {
+        anyhow::bail!("families.{}: are not compared with a live server yet: remove them", family.name);
+    }
     if workload.models.iter().any(|model| model.best_effort) {
         anyhow::ensure!(
             arguments.repository.is_some() && workload.lanes.idle_priority,

@@ -258,7 +258,7 @@ fn split(config: &Config, arguments: &SplitArgs, environment: &Environment) -> a
 }
 
 /// Pins this thread to the first cores that the process may use.
-fn cores(count: u32) -> anyhow::Result<Vec<usize>> {
+pub fn cores(count: u32) -> anyhow::Result<Vec<usize>> {
     let mut cores = gpulet::allowed_cores().context("cannot measure")?;
     let allowed = cores.len();
     let count = usize::try_from(count)?;

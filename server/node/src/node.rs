@@ -124,6 +124,7 @@ impl Node {
             .map_err(anyhow::Error::msg)?;
         let source = Source::connect(&config.repository).await?;
         let source = source.with_pipelines(config.pipelines.clone()).map_err(anyhow::Error::msg)?;
+        let source = source.with_families(config.families.clone()).map_err(anyhow::Error::msg)?;
         let names = source.names().map_err(|refusal| anyhow::anyhow!(refusal.message))?;
         config.check_models(names.keys().map(String::as_str))?;
         let environment = Environment {

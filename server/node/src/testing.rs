@@ -84,6 +84,7 @@ pub async fn ask(
         sequence: None,
         gather: None,
         stage: None,
+        family: None,
     };
     let answer = node.catalog().submit(loaded, job).await?;
     Ok(answer.response.outputs[0].data == data)

@@ -17,8 +17,8 @@ use oip::{Datatype, InferRequest, InferResponse, InputTensor, Parameter, Tensor,
 use router_core::pipeline::Progress;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::infer::{StepOf, Terms, attempt, select, terms};
-use super::{Answered, RequestContext, Timing};
+use super::infer::{PartOf, StepOf, Terms, attempt, select, terms};
+use super::{Answered, RequestContext, Timing, family};
 use crate::validate;
 
 /// Parameters of a request that hold for the whole, and not for each step.
@@ -47,6 +47,9 @@ pub(super) async fn run(
     (context, step): (&RequestContext, Option<StepOf>),
     (mut entry, trial): (Option<&mut Entry>, &mut Option<Trial>),
 ) -> Result<Answered, Refusal> {
+    if let Some(of) = &served.family {
+        return family::run(catalog, (loaded, served, of), request, (context, step), (entry, trial)).await;
+    }
     let config = loaded.config();
     let terms = terms(&config, &request.parameters, false, (context, step))?;
     let Terms { class, deadline, .. } = terms;
@@ -234,7 +237,7 @@ impl Flow<'_> {
             begun: self.context.arrived,
             is_first,
         };
-        let of = StepOf { terms: self.terms, stage };
+        let of = StepOf { terms: self.terms, part: PartOf::Ensemble(stage) };
         let mut trial = None;
         let ended = match &loaded.ensemble {
             Some(inner) => {

@@ -14,7 +14,7 @@ use node::reason::{Reason, Refusal};
 use node::request_log::Entry;
 use oip::{InferRequest, InferResponse, Parameter, Parameters, RequestedOutput, Tensor};
 use router::{Answer, Job, Timing};
-use router_core::{Class, TimeoutAction};
+use router_core::{Class, FamilyId, TimeoutAction};
 
 use crate::service::cached::{self, Lookup};
 use crate::service::mirror;
@@ -40,7 +40,32 @@ pub(super) struct Terms {
 pub(super) struct StepOf {
     /// Those of the whole request.
     pub terms: Terms,
-    pub stage: router::Stage,
+    pub part: PartOf,
+}
+
+/// What a request is a step of.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PartOf {
+    /// An ensemble.
+    Ensemble(router::Stage),
+    /// A family, of which its model is a variant.
+    Family(FamilyId),
+}
+
+impl PartOf {
+    fn stage(self) -> Option<router::Stage> {
+        match self {
+            Self::Ensemble(stage) => Some(stage),
+            Self::Family(_) => None,
+        }
+    }
+
+    fn family(self) -> Option<FamilyId> {
+        match self {
+            Self::Ensemble(_) => None,
+            Self::Family(family) => Some(family),
+        }
+    }
 }
 
 /// The terms of a request: those of the whole request for a step, or else by its parameters and the settings of its model.
@@ -123,7 +148,8 @@ pub(super) async fn attempt(
         timeout_action,
         sequence,
         gather: context.gather,
-        stage: step.map(|step| step.stage),
+        stage: step.and_then(|step| step.part.stage()),
+        family: step.and_then(|step| step.part.family()),
     };
     let answer = catalog.submit(loaded, job).await?;
     if let Some(trace) = context.trace.as_ref().filter(|_| step.is_none()) {

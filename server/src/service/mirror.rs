@@ -49,6 +49,7 @@ async fn attempt(catalog: &Catalog, mirror: &Mirror, inputs: Vec<InputTensor>) -
         sequence: None,
         gather: None,
         stage: None,
+        family: None,
     };
     let mut response = catalog.submit(loaded, job).await?.response;
     if let Some((padding, padded)) = padded {

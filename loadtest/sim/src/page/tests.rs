@@ -52,6 +52,7 @@ fn report(good: u64) -> Report {
         seed: 7,
         lanes: 2,
         splits: Vec::new(),
+        families: Vec::new(),
         virtual_seconds: 9.0,
         requests: Requests {
             offered: 1_800,

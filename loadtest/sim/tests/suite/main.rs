@@ -5,10 +5,12 @@
 
 mod best_effort;
 mod drops;
+mod families;
 mod fleets;
 mod interference;
 mod invariants;
 mod limits;
+mod model_lanes;
 mod outcomes;
 mod partition;
 mod pipelines;

@@ -25,7 +25,7 @@ pub(super) fn read(
     group: &str,
     section: &ModelSection,
     process: Process,
-    tenants: &[Tenant],
+    (tenants, lanes): (&[Tenant], u32),
     files: &mut Texts<'_>,
 ) -> Result<Model, WorkloadError> {
     let at = |key: &str| format!("{}.{group}.{key}", section.table());
@@ -38,7 +38,7 @@ pub(super) fn read(
     let rows = read_rows(&section.rows, profile.as_ref(), &at("rows"))?;
     let largest = rows.iter().map(|(rows, _)| rows).max().unwrap_or(1);
     let alone = profile.as_ref().map_or(0, |profile| profile.time(largest));
-    if slo.0 < alone {
+    if slo.0 < alone && !section.has_no_traffic() {
         let (slo, alone) = (show(slo.0), show(alone));
         return wrong(
             "slo",
@@ -67,6 +67,7 @@ pub(super) fn read(
         group: group.to_owned(),
         model: section.model.clone().unwrap_or_else(|| group.to_owned()),
         load: section.load.map(|span| span.0),
+        lanes: section.lanes.as_deref().map(|given| read_lanes(given, lanes, &at("lanes"))).transpose()?,
         slo: slo.0,
         profile,
         rows,
@@ -77,9 +78,25 @@ pub(super) fn read(
         deadline: section.deadline && !best_effort,
         overhead: Spans::read(section.overhead.as_ref(), &at("overhead"))?,
         pipeline: None,
+        family: None,
         rollout,
         process,
     })
+}
+
+/// `count`: the lanes that there are.
+fn read_lanes(given: &[u32], count: u32, field: &str) -> Result<Vec<u32>, WorkloadError> {
+    let mut lanes = given.to_vec();
+    lanes.sort_unstable();
+    lanes.dedup();
+    let last = count.saturating_sub(1);
+    let wrong = |problem: String| Err(WorkloadError::new(field, problem));
+    match lanes.last() {
+        None => wrong("expected at least one lane, or no key for all lanes".to_owned()),
+        Some(lane) if *lane > last => wrong(format!("expected lanes from 0 to {last}, got {lane}")),
+        Some(_) if lanes.len() < given.len() => wrong("expected each lane once".to_owned()),
+        Some(_) => Ok(lanes),
+    }
 }
 
 fn read_rows(

@@ -27,13 +27,7 @@ pub(super) fn mark_stage_models(
     for pipeline in pipelines.values() {
         for stage in &pipeline.stages {
             if let Some(model) = models.get_mut(&stage.model) {
-                let before = if model.role == Role::StageModel { model.slo } else { None };
-                let is_own = model.role == Role::Model && model.slo.is_some();
-                model.role = Role::StageModel;
-                if !is_own {
-                    model.slo =
-                        Some(before.filter(|before| before.0 >= pipeline.slo.0).unwrap_or(pipeline.slo));
-                }
+                model.mark_part(pipeline.slo);
             }
         }
     }
@@ -68,6 +62,7 @@ pub(super) fn traffic(pipelines: &BTreeMap<String, PipelineSection>) -> BTreeMap
         slo: Some(section.slo),
         model: None,
         load: None,
+        lanes: None,
         profile: None,
         rate: section.rate,
         arrivals: section.arrivals.clone(),
@@ -83,13 +78,14 @@ pub(super) fn traffic(pipelines: &BTreeMap<String, PipelineSection>) -> BTreeMap
     pipelines.iter().map(|(name, section)| (name.clone(), of(section))).collect()
 }
 
-/// Adds the stages to the models that are pipelines.
+/// Adds the stages to the models that are pipelines. `own`: how many models come before pipelines and families.
 pub(super) fn read(
     pipelines: &BTreeMap<String, PipelineSection>,
     models: &mut [Model],
+    own: usize,
 ) -> Result<(), WorkloadError> {
     for (name, section) in pipelines {
-        let pipeline = read_one(name, section, (models, pipelines.len()))?;
+        let pipeline = read_one(name, section, (models, own))?;
         if let Some(model) = models.iter_mut().find(|model| model.name == *name) {
             model.pipeline = Some(pipeline);
         }
@@ -100,11 +96,11 @@ pub(super) fn read(
 fn read_one(
     name: &str,
     section: &PipelineSection,
-    (models, pipelines): (&[Model], usize),
+    (models, own): (&[Model], usize),
 ) -> Result<Pipeline, WorkloadError> {
     let wrong = |key: &str, problem: String| WorkloadError::new(format!("pipelines.{name}.{key}"), problem);
-    // Pipelines are in the list too, and no stage of another one.
-    let names = models.iter().take(models.len().saturating_sub(pipelines));
+    // Pipelines and families are in the list too, and no stage of another one.
+    let names = models.iter().take(own);
     let names: Vec<&str> = names.map(|model| model.name.as_str()).collect();
     let (stages, split) = read_stages(&section.stages, &section.split, (&names, UNKNOWN))
         .map_err(|(key, problem)| wrong(key, problem))?;

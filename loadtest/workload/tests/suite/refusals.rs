@@ -278,6 +278,13 @@ fn each_fault_names_line_key_and_problem() {
         ("row_bytes = 10", "row_bytes = 0", "workload.toml:25: models.resnet.row_bytes: expected 1 to"),
         ("priority = 1", "priority = 8", "workload.toml:26: models.resnet.priority: expected 0 to 7, got 8"),
         (
+            "priority = 1",
+            "lanes = [8]",
+            "workload.toml:26: models.resnet.lanes: expected lanes from 0 to 7, got 8",
+        ),
+        ("priority = 1", "lanes = []", "workload.toml:26: models.resnet.lanes: expected at least one lane"),
+        ("priority = 1", "lanes = [2, 2]", "workload.toml:26: models.resnet.lanes: expected each lane once"),
+        (
             "tenants = { gold = 1.0 }",
             "tenants = { gald = 1.0 }",
             "workload.toml:27: models.resnet.tenants.gald: no such tenant in [tenants], did you mean `gold`?",
@@ -379,6 +386,27 @@ fn each_fault_names_line_key_and_problem() {
         let error = try_parse(&SOUND.replacen(old, new, 1), &[OWN]).map(|_| ()).unwrap_err().to_string();
         assert!(error.contains(expected), "{new}\n  is:       {error}\n  expected: {expected}");
     }
+}
+
+#[test]
+fn lanes_of_models_are_those_of_one_machine() {
+    let text = r#"name = "x"
+duration = "10s"
+[lanes]
+count = 4
+[fleet]
+nodes = 2
+[models.m]
+slo = "50ms"
+profile = { alpha = "1ms", beta = "5ms", max_batch = 8 }
+rate = 10
+lanes = [0]
+"#;
+    let said = try_parse(text, &[]).unwrap_err().to_string();
+    assert!(
+        said.contains("11: models.m.lanes: models choose among fixed lanes of one machine only"),
+        "{said}"
+    );
 }
 
 #[test]

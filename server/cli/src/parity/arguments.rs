@@ -20,6 +20,9 @@ pub struct ParityArgs {
     /// Engine of real models: auto, tract or ort.
     #[arg(long, value_name = "ENGINE", requires = "repository", default_value = "auto")]
     pub engine: String,
+    /// A further setting of the server. The simulator does not know it. May be repeated.
+    #[arg(long, value_name = "OPTION=VALUE")]
+    pub set: Vec<String>,
     /// Protocol of the requests.
     #[arg(long, value_enum, default_value_t = Wire::Http)]
     pub protocol: Wire,
@@ -57,7 +60,7 @@ Examples:
   tessera parity loadtest/parity/ten-models.toml
   tessera parity loadtest/parity/one-model.toml --protocol grpc --rate-scale 1.5
   tessera parity loadtest/parity/overload.toml --policy shepherd
-  tessera parity mine.toml --repository ./models --map resnet=resnet50
+  tessera parity mine.toml --repository ./models --map resnet=resnet50 --set devices.isolation=process
 
 Starts a server of its own on free ports and stops it at the end. Goals: goodput within 2 %, p50 within 5 %,
 p99 within 10 %.

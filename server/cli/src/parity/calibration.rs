@@ -35,9 +35,10 @@ pub fn measure(
     line: &Line,
 ) -> anyhow::Result<()> {
     if real {
-        for model in &mut workload.models {
+        for model in workload.models.iter_mut().filter(|model| model.pipeline.is_none()) {
             line.say(&format!("measuring batches of {}", model.name));
-            model.profile = Some(profile(model, workload.lanes.count, settings, stop)?);
+            let lanes = model.lanes.as_ref().map_or(workload.lanes.count, |lanes| lanes.len() as u32);
+            model.profile = Some(profile(model, lanes, settings, stop)?);
         }
     }
     let report = rehearse(workload, settings, stop, line)?;

@@ -1,7 +1,7 @@
 //! The pipelines of a workload as settings of a server with synthetic models.
 
 use toml::{Table, Value};
-use workload::{Model, ObjectiveSplit, Pipeline, PipelineStage, Workload};
+use workload::{Deadlines, Model, ObjectiveSplit, Pipeline, PipelineStage, Workload};
 
 /// The configuration file of a server. Empty without pipelines.
 ///
@@ -70,6 +70,29 @@ fn table(own: &Model, pipeline: &Pipeline, workload: &Workload) -> anyhow::Resul
     Ok(table)
 }
 
+/// Pipelines of a given repository are its ensembles, which divide objectives evenly.
+///
+/// # Errors
+/// A pipeline that an ensemble cannot be.
+pub fn check_ensembles(workload: &Workload) -> anyhow::Result<()> {
+    for (_, own, pipeline) in workload.pipelines() {
+        let name = &own.name;
+        anyhow::ensure!(
+            pipeline.split == ObjectiveSplit::Even && pipeline.deadlines == Deadlines::EndToEnd,
+            "pipelines.{name}: with --repository it is an ensemble of the repository: expected neither `split` nor `deadlines`"
+        );
+        let changes_rows =
+            pipeline.stages.iter().find(|stage| stage.fan_out.mean() != 1.0 || stage.answers != 0.0);
+        if let Some(stage) = changes_rows {
+            let stage = &stage.name;
+            anyhow::bail!(
+                "pipelines.{name}: stage `{stage}`: an ensemble gives a row for each row: expected no fan_out and no answers"
+            );
+        }
+    }
+    Ok(())
+}
+
 fn output(stage: Option<&PipelineStage>) -> String {
     stage.map(|stage| format!("{}.output", stage.name)).unwrap_or_default()
 }
@@ -114,6 +137,21 @@ profile = { alpha = "1ms", beta = "5ms", max_batch = 8 }
         assert_eq!(settings.outputs.keys().collect::<Vec<_>>(), ["b", "c"]);
         assert_eq!(settings.split.unwrap()["b"], 0.6);
         assert_eq!(settings.deadlines, router_core::Split::Static);
+    }
+
+    #[test]
+    fn what_ensembles_cannot_do_is_named() {
+        let checked = |stages: &str, more: &str| {
+            let text =
+                format!("{MODELS}[pipelines.p]\nslo = \"100ms\"\nrate = 1\nstages = [{stages}]\n{more}");
+            check_ensembles(&crate::simulate::reading::parse(&text, Path::new("pipelines.toml")).unwrap())
+        };
+        let stages = r#"{ model = "a" }, { model = "b", from = "a" }"#;
+        assert!(checked(stages, "").is_ok());
+        let error = checked(stages, "deadlines = \"static\"").unwrap_err().to_string();
+        assert!(error.contains("pipelines.p: with --repository it is an ensemble"), "{error}");
+        let error = checked(r#"{ model = "a", fan_out = 2 }"#, "").unwrap_err().to_string();
+        assert!(error.contains("stage `a`: an ensemble gives a row for each row"), "{error}");
     }
 
     #[test]

@@ -50,17 +50,13 @@ impl Repository {
         for model in &workload.models {
             settings(&mut options, &model.name, model, &arguments.policy);
         }
+        arguments.set.iter().for_each(|assignment| set(&mut options, assignment.clone()));
         Ok(Self { options, asked_for: Vec::new(), _folder: Some(folder) })
     }
 
     /// The models of a folder, with its own configuration and the objectives of a workload.
     pub fn given(path: &Path, arguments: &ParityArgs, workload: &Workload) -> anyhow::Result<Self> {
-        if let Some((_, pipeline, _)) = workload.pipelines().next() {
-            anyhow::bail!(
-                "pipelines.{}: expected no --repository: stages are synthetic models",
-                pipeline.name
-            );
-        }
+        pipelines::check_ensembles(workload)?;
         let mut options = options(path);
         // One core for each lane. The network and the client use the others.
         let cores = gpulet::allowed_cores().context("cannot read the affinity mask")?;
@@ -90,6 +86,7 @@ impl Repository {
             served.push(name.clone());
             settings(&mut options, name, model, &arguments.policy);
         }
+        arguments.set.iter().for_each(|assignment| set(&mut options, assignment.clone()));
         Ok(Self { options, asked_for: served, _folder: None })
     }
 }
@@ -107,6 +104,9 @@ fn settings(options: &mut Vec<OsString>, name: &str, model: &Model, policy: &str
     set(options, format!("models.{name}.batching.policy={policy}"));
     if model.best_effort {
         set(options, format!("models.{name}.class=best_effort"));
+    }
+    if let Some(lanes) = &model.lanes {
+        set(options, format!("models.{name}.lanes={lanes:?}"));
     }
     if model.deadline {
         let slo = TimeSpan(Duration::from_nanos(model.slo));

@@ -105,6 +105,15 @@ pub fn adapt(
                 "--lanes: the workload has a failure of lane {lane}: expected more than {lane} lanes, got {lanes}"
             );
         }
+        let of_models = workload.models.iter().filter_map(|model| Some((model, model.lanes.as_ref()?)));
+        for (model, of_model) in of_models {
+            if let Some(lane) = of_model.iter().find(|lane| **lane >= lanes) {
+                let model = &model.group;
+                anyhow::bail!(
+                    "--lanes: models.{model}.lanes has lane {lane}: expected more than {lane} lanes, got {lanes}"
+                );
+            }
+        }
         workload.lanes.count = lanes;
     }
     match rate_scale {

@@ -32,6 +32,10 @@ pub fn text(study: &Study) -> String {
     if !splits.is_empty() {
         let _ = write!(text, "\n{splits}");
     }
+    let families = families(study);
+    if !families.is_empty() {
+        let _ = write!(text, "\n{families}");
+    }
     let tenants = tenants(study);
     if !tenants.is_empty() {
         let _ = write!(text, "\n{tenants}");
@@ -180,6 +184,30 @@ fn rollouts(study: &Study) -> String {
         "cause",
     ];
     output::table(&header, rows)
+}
+
+/// What the variants of families answered in the first run of each policy.
+fn families(study: &Study) -> String {
+    let runs = study.standings.iter().filter_map(|standing| Some((&standing.label, standing.first()?)));
+    let rows = runs.flat_map(|(label, run)| run.families.iter().map(move |family| (label, family)));
+    let rows: Vec<Vec<String>> = rows
+        .map(|(label, family)| {
+            let variants = family.variants.iter();
+            let shares = variants.map(|variant| format!("{} {}", variant.name, percent(variant.share)));
+            vec![
+                label.clone(),
+                family.family.clone(),
+                format!("{:.4}", family.quality),
+                shares.collect::<Vec<_>>().join(", "),
+                family.falls.to_string(),
+                family.rises.to_string(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    output::table(&["policy", "family", "quality", "answered by", "falls", "rises"], rows)
 }
 
 /// Placeholder for a missing figure.

@@ -7,11 +7,12 @@ use arc_swap::ArcSwap;
 use models::{Dim, Ensemble, EnsembleStep, ModelFiles, Signature, TensorSpec};
 use oip::Datatype;
 use router_core::pipeline::Graph;
-use router_core::{ModelId, PipelineId, PipelineSpec};
+use router_core::{FamilyId, ModelId, PipelineId, PipelineSpec};
 use tokio_util::task::TaskTracker;
 
 use super::Catalog;
 use super::activation::Activation;
+use super::families::{self, ServedFamily};
 use super::load::limit_of;
 use super::pipelines;
 use super::refusal_report::RefusalReport;
@@ -106,8 +107,24 @@ impl Catalog {
             None => graph.even_shares(),
         };
         let split = settings.map(|settings| settings.deadlines).unwrap_or_default();
-        let served = ServedEnsemble::new(ensemble, graph, PipelineId(id.0), (shares, split));
-        tracing::info!(model = %name, version, steps = served.ensemble.steps.len(), "ready: an ensemble");
+        let family = self.source.family_settings(&name).map(|settings| {
+            let variants = members.iter().map(|member| (member.name.as_str(), member.hash));
+            let qualities = families::qualities(variants, |variant| self.source.quality(variant));
+            let qualities = qualities.map_err(|problem| format!("families.{name}.{problem}"))?;
+            if let Some(other) =
+                members.iter().find(|member| member.ensemble.is_some() || member.config().sequences.is_some())
+            {
+                let problem = "is an ensemble, or takes sequences: expected a model of independent requests";
+                return Err(format!("families.{name}.variants: `{}` {problem}", other.name));
+            }
+            let family = ServedFamily::new(FamilyId(id.0), qualities, settings);
+            family.check().map_err(|problem| format!("families.{name}.{problem}"))?;
+            Ok::<_, String>(family)
+        });
+        let family = family.transpose()?;
+        let kind = if family.is_some() { "a family" } else { "an ensemble" };
+        let served = ServedEnsemble::new(ensemble, graph, PipelineId(id.0), (shares, split), family);
+        tracing::info!(model = %name, version, steps = served.ensemble.steps.len(), "ready: {kind}");
         Ok(Arc::new(Loaded {
             id,
             load: self.next_load(),

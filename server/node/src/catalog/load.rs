@@ -287,7 +287,10 @@ impl Catalog {
         }
         loaded.users.wait().await;
         match &loaded.ensemble {
-            Some(ensemble) => self.environment.router.pipeline_down(ensemble.pipeline).await,
+            Some(ensemble) => match &ensemble.family {
+                Some(family) => self.environment.router.family_down(family.id).await,
+                None => self.environment.router.pipeline_down(ensemble.pipeline).await,
+            },
             None => self.environment.router.model_down(loaded.id).await,
         }
         self.remove_sessions(loaded.id, loaded.lanes()).await;

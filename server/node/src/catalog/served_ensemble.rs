@@ -6,6 +6,8 @@ use models::Ensemble;
 use router_core::pipeline::Graph;
 use router_core::{ModelId, PipelineId, PipelineSpec, PipelineStage, Split};
 
+use super::families::ServedFamily;
+
 /// What a version that is an ensemble runs.
 pub struct ServedEnsemble {
     /// Its steps, each after those that it follows.
@@ -18,6 +20,8 @@ pub struct ServedEnsemble {
     pub shares: Vec<f64>,
     /// What the shares are for.
     pub split: Split,
+    /// Its steps are the variants of a family, of which a request runs one.
+    pub family: Option<ServedFamily>,
     /// Versions that the router knows as those of its steps.
     known: Mutex<Vec<ModelId>>,
 }
@@ -29,8 +33,9 @@ impl ServedEnsemble {
         graph: Graph,
         pipeline: PipelineId,
         (shares, split): (Vec<f64>, Split),
+        family: Option<ServedFamily>,
     ) -> Self {
-        Self { ensemble, graph, pipeline, shares, split, known: Mutex::default() }
+        Self { ensemble, graph, pipeline, shares, split, family, known: Mutex::default() }
     }
 
     /// Whether the router knows these versions as those of the steps.

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use models::repository::{Ignored, Pbtxt, Repository};
-use models::{Format, LoadError, LoadOptions, ModelFiles, ModelName, Version, inspect};
+use models::{Format, LoadError, LoadOptions, ModelFiles, ModelName, Signature, Version, inspect};
 
+use super::families;
 use super::overrides::Overrides;
 use super::pipelines;
+use super::quality::{QUALITY_FILE, Quality};
 use super::remote::{Remote, SourceError};
 use crate::bundled;
-use crate::config::{PipelineSettings, Repository as RepositoryConfig, StageSettings};
+use crate::config::{FamilySettings, PipelineSettings, Repository as RepositoryConfig, StageSettings};
 use crate::reason::{Reason, Refusal};
 
-/// Version of a pipeline.
+/// Version of a pipeline or a family.
 const PIPELINE_VERSION: u64 = 1;
 
 /// Source of models: a repository, and what clients sent with loads.
@@ -21,6 +23,7 @@ pub struct Source {
     strict: bool,
     overrides: Overrides,
     pipelines: BTreeMap<String, PipelineSettings>,
+    families: BTreeMap<String, FamilySettings>,
 }
 
 enum Base {
@@ -48,7 +51,13 @@ impl Source {
                 Base::Folder(if config.strict { repository } else { repository.lenient() })
             }
         };
-        Ok(Self { base, strict: config.strict, overrides: Overrides::default(), pipelines: BTreeMap::new() })
+        Ok(Self {
+            base,
+            strict: config.strict,
+            overrides: Overrides::default(),
+            pipelines: BTreeMap::new(),
+            families: BTreeMap::new(),
+        })
     }
 
     /// The same source with pipelines, which are models of version 1.
@@ -65,6 +74,48 @@ impl Source {
         Ok(Self { pipelines, ..self })
     }
 
+    /// The same source with families, which are models of version 1.
+    ///
+    /// # Errors
+    /// A family has the name of a model.
+    pub fn with_families(self, families: BTreeMap<String, FamilySettings>) -> Result<Self, String> {
+        for name in families.keys() {
+            let model = ModelName::new(name).map_err(|error| format!("families.{name}: {error}"))?;
+            if self.versions(&model).is_some() {
+                return Err(format!("families.{name}: a model has this name: expected another one"));
+            }
+        }
+        Ok(Self { families, ..self })
+    }
+
+    /// The settings of a family.
+    pub(super) fn family_settings(&self, name: &str) -> Option<&FamilySettings> {
+        self.families.get(name)
+    }
+
+    /// The measured quality of a model. `None`: it was not measured.
+    ///
+    /// # Errors
+    /// What is wrong with its file.
+    pub(super) fn quality(&self, name: &str) -> Result<Option<Quality>, String> {
+        let model = ModelName::new(name).map_err(|error| error.to_string())?;
+        let lines = match &self.base {
+            Base::Embedded => return Ok(None),
+            Base::Folder(repository) if repository.root().join(name).join(QUALITY_FILE).exists() => {
+                repository.labels(&model, QUALITY_FILE)
+            }
+            Base::Remote(remote)
+                if remote.current().repository().root().join(name).join(QUALITY_FILE).exists() =>
+            {
+                remote.current().repository().labels(&model, QUALITY_FILE)
+            }
+            Base::Folder(_) | Base::Remote(_) => return Ok(None),
+        };
+        let lines = lines.map_err(|error| error.to_string())?;
+        let read = Quality::parse(&lines.join("\n"));
+        read.map(Some).map_err(|problem| format!("{name}/{QUALITY_FILE}: {problem}"))
+    }
+
     /// The settings of a pipeline.
     pub(super) fn pipeline_settings(&self, name: &str) -> Option<&PipelineSettings> {
         self.pipelines.get(name)
@@ -73,18 +124,29 @@ impl Source {
     /// The configuration of a pipeline, by what the models of its stages take and give.
     fn pipeline(&self, name: &ModelName, settings: &PipelineSettings) -> Result<Pbtxt, LoadError> {
         let wrong = |reason: String| LoadError::Files { model: name.to_string(), reason };
-        let signature = |stage: &StageSettings| {
-            let model = ModelName::new(&stage.model).map_err(|error| error.to_string())?;
-            let config = self.config(&model).map_err(|error| error.to_string())?;
-            let known = self.versions(&model).ok_or_else(|| format!("model `{model}` is unknown"))?;
-            let version = stage.version.or_else(|| known.last().copied()).unwrap_or_default();
-            let files =
-                self.read(&model, Version(version), config.as_ref()).map_err(|error| error.to_string())?;
-            inspect(&files, &LoadOptions::default()).map_err(|error| error.to_string())
-        };
+        let signature = |stage: &StageSettings| self.signature(&stage.model, stage.version);
         let ensemble = pipelines::ensemble(name.as_str(), settings, signature)
             .map_err(|problem| wrong(format!("pipelines.{name}.{problem}")))?;
         Ok(Pbtxt::of_ensemble(name, ensemble)?)
+    }
+
+    /// The configuration of a family, by what its variants take and give.
+    fn family(&self, name: &ModelName, settings: &FamilySettings) -> Result<Pbtxt, LoadError> {
+        let wrong = |reason: String| LoadError::Files { model: name.to_string(), reason };
+        let ensemble = families::ensemble(name.as_str(), settings, |variant| self.signature(variant, None))
+            .map_err(|problem| wrong(format!("families.{name}.{problem}")))?;
+        Ok(Pbtxt::of_ensemble(name, ensemble)?)
+    }
+
+    /// What a version of a model takes and gives; the newest one without a version.
+    fn signature(&self, model: &str, version: Option<u64>) -> Result<Signature, String> {
+        let model = ModelName::new(model).map_err(|error| error.to_string())?;
+        let config = self.config(&model).map_err(|error| error.to_string())?;
+        let known = self.versions(&model).ok_or_else(|| format!("model `{model}` is unknown"))?;
+        let version = version.or_else(|| known.last().copied()).unwrap_or_default();
+        let files =
+            self.read(&model, Version(version), config.as_ref()).map_err(|error| error.to_string())?;
+        inspect(&files, &LoadOptions::default()).map_err(|error| error.to_string())
     }
 
     /// [`Source::connect`] for a program without a runtime.
@@ -121,6 +183,7 @@ impl Source {
     pub fn names(&self) -> Result<BTreeMap<String, Vec<u64>>, Refusal> {
         let mut names = self.base_names()?;
         names.extend(self.pipelines.keys().map(|name| (name.clone(), vec![PIPELINE_VERSION])));
+        names.extend(self.families.keys().map(|name| (name.clone(), vec![PIPELINE_VERSION])));
         names.extend(self.overrides.names());
         Ok(names)
     }
@@ -132,7 +195,7 @@ impl Source {
             let found = repository.find(name)?;
             Some(found.versions.iter().map(|version| version.0).collect())
         };
-        if self.pipelines.contains_key(name.as_str()) {
+        if self.pipelines.contains_key(name.as_str()) || self.families.contains_key(name.as_str()) {
             return Some(vec![PIPELINE_VERSION]);
         }
         self.overrides.versions(name.as_str()).or_else(|| match &self.base {
@@ -170,6 +233,9 @@ impl Source {
         if let Some(settings) = self.pipelines.get(name.as_str()) {
             return self.pipeline(name, settings).map(Some);
         }
+        if let Some(settings) = self.families.get(name.as_str()) {
+            return self.family(name, settings).map(Some);
+        }
         match &self.base {
             Base::Embedded => Ok(Some(Pbtxt::parse(name, bundled::CONFIG, true)?)),
             Base::Folder(repository) => repository.config(name),
@@ -177,11 +243,14 @@ impl Source {
         }
     }
 
-    /// Models that a model runs. Empty unless it is an ensemble or a pipeline. A configuration that is wrong has none: loading the
+    /// Models that a model runs. Empty unless it is an ensemble, a pipeline or a family. A configuration that is wrong has none: loading the
     /// model says what is wrong. Reads no files of models.
     pub(super) fn members(&self, name: &str) -> BTreeSet<String> {
         if let Some(settings) = self.pipelines.get(name) {
             return settings.stages.iter().map(|stage| stage.model.clone()).collect();
+        }
+        if let Some(settings) = self.families.get(name) {
+            return settings.variants.iter().cloned().collect();
         }
         let config = ModelName::new(name).ok().and_then(|name| self.config(&name).ok().flatten());
         config.map(|config| config.members()).unwrap_or_default()

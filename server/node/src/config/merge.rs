@@ -11,8 +11,8 @@ use toml::{Table, Value};
 use units::{Lines, in_words, line_at, nearest};
 
 use super::{
-    Config, Effective, Origin, PipelineSettings, Problem, Problems, access, fields, models_section,
-    pipelines_section, sections, tenants_section,
+    Config, Effective, FamilySettings, Origin, PipelineSettings, Problem, Problems, access, families_section,
+    fields, models_section, pipelines_section, sections, tenants_section,
 };
 
 /// One value from a flag or a variable.
@@ -97,8 +97,12 @@ pub(super) fn all() -> [Section; 17] {
 }
 
 /// Tables with a name of the operator's, with an example.
-const NAMED: [(&str, &str); 3] =
-    [("models", "[models.resnet50]"), ("tenants", "[tenants.search]"), ("pipelines", "[pipelines.ocr]")];
+const NAMED: [(&str, &str); 4] = [
+    ("models", "[models.resnet50]"),
+    ("tenants", "[tenants.search]"),
+    ("pipelines", "[pipelines.ocr]"),
+    ("families", "[families.digits]"),
+];
 
 /// Valid values by section, with their origins.
 pub struct Merged {
@@ -106,6 +110,7 @@ pub struct Merged {
     models: Table,
     tenants: Table,
     pipelines: Table,
+    families: Table,
     origins: BTreeMap<String, Origin>,
     file: Option<PathBuf>,
     lines: Lines,
@@ -119,6 +124,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
         models: Table::new(),
         tenants: Table::new(),
         pipelines: Table::new(),
+        families: Table::new(),
         origins: BTreeMap::new(),
         file: sources.file.as_ref().map(|(path, _)| path.clone()),
         lines: sources.file.as_ref().map(|(_, text)| Lines::of(text)).unwrap_or_default(),
@@ -129,6 +135,7 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
             None => {}
             Some(Value::Table(tables)) if name == "models" => merged.models = tables,
             Some(Value::Table(tables)) if name == "tenants" => merged.tenants = tables,
+            Some(Value::Table(tables)) if name == "families" => merged.families = tables,
             Some(Value::Table(tables)) => merged.pipelines = tables,
             Some(_) => {
                 let message = format!("expected tables like {example}");
@@ -169,9 +176,9 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
             }
             None if name == "models" => merged.assign_model(flag, &mut problems),
             None if name == "tenants" => merged.assign_tenant(flag, &mut problems),
-            None if name == "pipelines" => {
-                let message = "expected pipelines in tessera.toml: they cannot be set here";
-                problems.push(Problem::new(&flag.path, message, &flag.origin));
+            None if ["pipelines", "families"].contains(&name) => {
+                let message = format!("expected {name} in tessera.toml: they cannot be set here");
+                problems.push(Problem::new(&flag.path, &message, &flag.origin));
             }
             None => problems.push(Problem::new(
                 &flag.path,
@@ -182,14 +189,20 @@ pub fn merge(sources: &Sources) -> Result<Merged, Problems> {
     }
     models_section::check(&merged.models, |path| merged.origin(path), &mut problems);
     pipelines_section::check(&merged.pipelines, |path| merged.origin(path), &mut problems);
+    families_section::check(&merged.families, |path| merged.origin(path), &mut problems);
     let has_slo =
         |tables: &Table, name: &str| tables.get(name).is_some_and(|table| table.get("slo").is_some());
-    for name in merged.pipelines.keys() {
-        if has_slo(&merged.pipelines, name) && has_slo(&merged.models, name) {
-            let (path, other) = (format!("pipelines.{name}.slo"), format!("models.{name}.slo"));
+    for (kind, tables) in [("pipelines", &merged.pipelines), ("families", &merged.families)] {
+        for name in tables.keys().filter(|name| has_slo(tables, name) && has_slo(&merged.models, name)) {
+            let (path, other) = (format!("{kind}.{name}.slo"), format!("models.{name}.slo"));
             let message = format!("set together with {other}: expected one of them");
             problems.push(Problem::new(&path, &message, &merged.origin(&path)));
         }
+    }
+    for name in merged.families.keys().filter(|name| merged.pipelines.contains_key(*name)) {
+        let path = format!("families.{name}");
+        let message = "a pipeline has this name: expected another one";
+        problems.push(Problem::new(&path, message, &merged.origin(&path)));
     }
     tenants_section::check(&merged.tenants, |path| merged.origin(path), &mut problems);
     if problems.is_empty() { Ok(merged) } else { Err(Problems(problems)) }
@@ -380,13 +393,17 @@ impl Merged {
     /// Reads the checked values into their types.
     pub fn into_config(self) -> Result<Config, Problems> {
         let effective = self.effective();
-        let Self { mut sections, models, tenants, pipelines, .. } = self;
+        let Self { mut sections, models, tenants, pipelines, families, .. } = self;
+        let families: BTreeMap<String, FamilySettings> =
+            Value::Table(families).try_into().map_err(|error| whole("families", &error))?;
         let pipelines: BTreeMap<String, PipelineSettings> =
             Value::Table(pipelines).try_into().map_err(|error| whole("pipelines", &error))?;
         let mut models: BTreeMap<String, ModelSettings> =
             Value::Table(models).try_into().map_err(|error| whole("models", &error))?;
-        for (name, pipeline) in pipelines.iter().filter(|(_, pipeline)| pipeline.slo.is_some()) {
-            models.entry(name.clone()).or_default().slo = pipeline.slo;
+        let of_pipelines = pipelines.iter().map(|(name, pipeline)| (name, pipeline.slo));
+        let objectives = of_pipelines.chain(families.iter().map(|(name, family)| (name, family.slo)));
+        for (name, slo) in objectives.filter(|(_, slo)| slo.is_some()) {
+            models.entry(name.clone()).or_default().slo = slo;
         }
         Ok(Config {
             server: read(&mut sections, "server")?,
@@ -408,6 +425,7 @@ impl Merged {
             fleet: read(&mut sections, "fleet")?,
             tenants: Value::Table(tenants).try_into().map_err(|error| whole("tenants", &error))?,
             pipelines,
+            families,
             models,
             file: None,
             in_kubernetes: false,
@@ -427,6 +445,7 @@ impl Merged {
             }
         }
         let named = self.pipelines.iter().map(|named| ("pipelines", named));
+        let named = named.chain(self.families.iter().map(|named| ("families", named)));
         let named = named.chain(self.tenants.iter().map(|named| ("tenants", named)));
         for (kind, (name, settings)) in named.chain(self.models.iter().map(|named| ("models", named))) {
             for (key, value) in settings.as_table().into_iter().flatten() {

@@ -9,6 +9,7 @@ mod access;
 mod arguments;
 mod best_effort_section;
 mod changes;
+mod families_section;
 mod fields;
 mod fleet_section;
 mod jobs_section;
@@ -45,6 +46,7 @@ pub use access::{Identity, ModelControl, Tls, TlsListener};
 pub use arguments::ConfigArgs;
 pub use best_effort_section::BestEffort;
 pub use changes::{Change, changes, toml_as_json};
+pub use families_section::FamilySettings;
 pub use fleet_section::{Fleet, FleetNode, NodeAddress};
 pub use jobs_section::Jobs;
 pub use merge::{Assignment, Sources};
@@ -107,6 +109,8 @@ pub struct Config {
     pub tenants: BTreeMap<String, TenantSettings>,
     /// `[pipelines.NAME]`.
     pub pipelines: BTreeMap<String, PipelineSettings>,
+    /// `[families.NAME]`.
+    pub families: BTreeMap<String, FamilySettings>,
     /// `[models.NAME]`.
     pub models: BTreeMap<String, ModelSettings>,
     /// The configuration file as it was read. `None`: defaults, environment and flags only.

@@ -6,7 +6,7 @@ use super::{Config, Effective};
 /// Widest comment.
 const WIDTH: usize = 118;
 /// Headers that stand for every tenant and every model in the reference.
-const ANY: [&str; 3] = ["tenants.NAME", "pipelines.NAME", "models.NAME"];
+const ANY: [&str; 4] = ["tenants.NAME", "pipelines.NAME", "families.NAME", "models.NAME"];
 
 impl Config {
     /// The effective configuration as a `tessera.toml`. Keys that are not set are comments with an example.

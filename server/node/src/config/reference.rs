@@ -13,8 +13,8 @@ use units::nearest;
 
 use super::merge;
 use super::{
-    ConfigArgs, Emulated, FleetNode, PipelineSettings, TenantSettings, fields, models_section,
-    pipelines_section, tenants_section,
+    ConfigArgs, Emulated, FamilySettings, FleetNode, PipelineSettings, TenantSettings, families_section,
+    fields, models_section, pipelines_section, tenants_section,
 };
 
 /// When a changed value has an effect.
@@ -125,6 +125,7 @@ pub fn sections() -> Vec<Section> {
     }
     sections.push(tenants());
     sections.push(pipelines());
+    sections.push(families());
     sections.extend(models());
     sections
 }
@@ -171,6 +172,19 @@ fn pipelines() -> Section {
     Section {
         name: "pipelines.NAME".to_owned(),
         about: "One table for each pipeline: models that run as the stages of one.".to_owned(),
+        settings: settings.collect(),
+    }
+}
+
+fn families() -> Section {
+    let settings = fields::of::<FamilySettings>().iter().map(|key| {
+        let docs = Docs::of(FamilySettings::get_field_docs(key).unwrap_or_default());
+        setting("families.NAME", key, &docs, None, &|value| families_section::check_key(key, value))
+    });
+    Section {
+        name: "families.NAME".to_owned(),
+        about: "One table for each family: models that answer the same requests with different quality."
+            .to_owned(),
         settings: settings.collect(),
     }
 }
@@ -292,7 +306,8 @@ fn accepts(check: &dyn Fn(&Value) -> Result<(), String>) -> String {
 
 /// Whether a reload takes up a change of this setting.
 pub fn is_live(path: &str) -> bool {
-    let is_objective = path.starts_with("pipelines.") && path.ends_with(".slo");
+    let of_several = path.starts_with("pipelines.") || path.starts_with("families.");
+    let is_objective = of_several && path.ends_with(".slo");
     path.starts_with("models.") || path.starts_with("tenants.") || is_objective || path == "server.log_level"
 }
 
@@ -338,8 +353,11 @@ fn general_path(query: &str) -> String {
     if let Some((_, key)) = query.strip_prefix("tenants.").and_then(|rest| rest.rsplit_once('.')) {
         return format!("tenants.NAME.{key}");
     }
-    if let Some((_, key)) = query.strip_prefix("pipelines.").and_then(|rest| rest.rsplit_once('.')) {
-        return format!("pipelines.NAME.{key}");
+    for kind in ["pipelines", "families"] {
+        let rest = query.strip_prefix(kind).and_then(|rest| rest.strip_prefix('.'));
+        if let Some((_, key)) = rest.and_then(|rest| rest.rsplit_once('.')) {
+            return format!("{kind}.NAME.{key}");
+        }
     }
     let entry = ["devices.emulated", "fleet.nodes"].into_iter().find_map(|list| {
         let (_, rest) = query.strip_prefix(list)?.split_once(']')?;

@@ -1,0 +1,101 @@
+//! Known families, and which variant a request gets.
+
+use smallvec::SmallVec;
+
+use super::admission::{least_time, row_time_of};
+use crate::family::{Family, FamilyRequest, Incoming, Prospect, Variant};
+use crate::machine::Router;
+use crate::request::Timing;
+use crate::{FamilyId, FamilySpec, ModelId, Nanos};
+
+/// Models in the order in which they may answer a request.
+pub type Offers = SmallVec<[ModelId; 8]>;
+
+impl Router {
+    pub(super) fn family_up(&mut self, spec: &FamilySpec) {
+        let known = self.families.get(&spec.family);
+        let family = known.map_or_else(|| Family::new(spec), |known| known.changed(spec));
+        self.families.insert(spec.family, family);
+    }
+
+    pub(super) fn family_down(&mut self, family: FamilyId) {
+        self.families.remove(&family);
+    }
+
+    /// The variants that may answer a request, the one that it gets first. The others are worse, and for the case that it could not be
+    /// answered in time there. Empty without any. A look for a request with a deadline may change the level of the family.
+    pub fn offers(&mut self, now: Nanos, incoming: &Incoming, wanted: &FamilyRequest) -> Offers {
+        self.now = self.now.max(now);
+        let Some(family) = self.families.get(&wanted.family) else { return Offers::new() };
+        let variants: SmallVec<[_; 8]> = family.variants().iter().copied().collect();
+        let of = |variant: &Variant| {
+            let prospect = self.prospect(incoming, variant.model)?;
+            let rows = u64::from(incoming.rows);
+            Some((prospect, self.row_time(variant.model, incoming.row_bytes).saturating_mul(rows)))
+        };
+        let known: SmallVec<[_; 8]> = variants.iter().map(of).collect();
+        let prospects: SmallVec<[_; 8]> =
+            known.iter().map(|known| known.map(|(prospect, _)| prospect)).collect();
+        let Some(family) = self.families.get_mut(&wanted.family) else { return Offers::new() };
+        if let Some(deadline) = incoming.deadline {
+            family.look(deadline.since(self.now), &prospects);
+        }
+        let level = family.level().min(variants.len());
+        let suits = |(variant, known): &(&Variant, &Option<(Prospect, u64)>)| {
+            let is_cheap = known.is_some_and(|(_, cost)| cost <= wanted.lane_time_max.0);
+            is_cheap && variant.quality >= wanted.quality_min
+        };
+        let suiting: SmallVec<[(usize, ModelId); 8]> = (0..)
+            .zip(variants.iter().zip(&known))
+            .filter(|(_, one)| suits(one))
+            .map(|(place, (variant, _))| (place, variant.model))
+            .collect();
+        let offered = suiting.iter().filter(|(place, _)| *place >= level);
+        let mut offers: Offers = offered.map(|(_, model)| *model).collect();
+        if offers.is_empty() {
+            // It asks for more than others get: the least that suits.
+            offers.extend(suiting.last().map(|(_, model)| *model));
+        }
+        offers
+    }
+
+    /// What a request would meet at a model. `None`: it is not being served.
+    fn prospect(&self, incoming: &Incoming, id: ModelId) -> Option<Prospect> {
+        let model = self.model(id).filter(|model| !model.retiring && incoming.rows <= model.max_batch)?;
+        let pool = self.pools.get(model.pool).filter(|pool| !pool.up.is_empty())?;
+        let time = least_time(model, pool, incoming.rows, incoming.row_bytes);
+        if !pool.free.is_empty() {
+            return Some(Prospect { wait: Nanos::ZERO, time });
+        }
+        let deadline = incoming.deadline.unwrap_or(Nanos::NEVER);
+        let before = self.queues.iter().filter(|(_, queue)| {
+            let key = &queue.key;
+            let urgent = key.class <= incoming.class && key.timing == Timing::Deadline && !key.borrowed;
+            urgent && key.pool == model.pool && queue.head().is_some_and(|head| head.deadline <= deadline)
+        });
+        let work = before.map(|(_, queue)| {
+            self.row_time(queue.key.model, queue.row_bytes()).saturating_mul(u64::from(queue.rows))
+        });
+        let work = work.fold(0_u64, u64::saturating_add) / u64::from(pool.up.len().max(1));
+        let free_in = pool.ends.first().map_or(Nanos::ZERO, |end| end.at.since(self.now));
+        Some(Prospect { wait: free_in.after(Nanos(work)), time })
+    }
+
+    /// Lane nanoseconds of a row in a batch of the best size. Zero while unknown.
+    fn row_time(&self, id: ModelId, row_bytes: u64) -> u64 {
+        let known = self.model(id).and_then(|model| Some((model, self.pools.get(model.pool)?)));
+        known.map_or(0, |(model, pool)| row_time_of(model, pool, row_bytes))
+    }
+
+    /// How often the level of a family fell and rose. `None` for an unknown one.
+    pub fn family_changes(&self, family: FamilyId) -> Option<(u64, u64)> {
+        self.families.get(&family).map(Family::changes)
+    }
+
+    /// A request could not be answered in time.
+    pub(super) fn was_late(&mut self, family: FamilyId, model: ModelId) {
+        if let Some(family) = self.families.get_mut(&family) {
+            family.was_late(model);
+        }
+    }
+}

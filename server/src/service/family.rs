@@ -1,0 +1,216 @@
+//! Requests to families: the router chooses a variant for each.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Instant;
+
+use node::batching;
+use node::catalog::{Catalog, Held, Loaded, Quality, ServedEnsemble, ServedFamily, Trial, millionths};
+use node::reason::{Reason, Refusal};
+use node::request_log::{Entry, StageEntry};
+use oip::{InferRequest, Parameter, Parameters};
+use router::{Timing, VariantQuery};
+use router_core::{Class, FamilyRequest, ModelId, Nanos};
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::infer::{PartOf, StepOf, Terms, attempt, terms};
+use super::{Answered, RequestContext};
+use crate::validate;
+
+/// Least quality, from 0 to 1.
+const QUALITY_MIN: &str = "quality_min";
+/// Most lane time of the request, in milliseconds.
+const COST_MAX: &str = "cost_max";
+/// The variant that answers, whatever the load. In answers, the one that did.
+const VARIANT: &str = "variant";
+/// In answers, the measured quality of the variant.
+const QUALITY: &str = "quality";
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Asked<'a> {
+    quality_min: f64,
+    lane_time_max: Nanos,
+    variant: Option<&'a str>,
+}
+
+/// A variant that is served, held until the request has ended.
+struct Served<'a> {
+    loaded: Arc<Loaded>,
+    _user: TaskTrackerToken,
+    quality: &'a Quality,
+}
+
+/// Runs a request on a variant of a family. `step`: it is a step of an ensemble.
+pub(super) async fn run(
+    catalog: &Arc<Catalog>,
+    (loaded, served, family): (&Loaded, &ServedEnsemble, &ServedFamily),
+    request: InferRequest,
+    (context, step): (&RequestContext, Option<StepOf>),
+    (mut entry, trial): (Option<&mut Entry>, &mut Option<Trial>),
+) -> Result<Answered, Refusal> {
+    let config = loaded.config();
+    let asked = asked(&request.parameters, (&loaded.name, family))?;
+    let terms = terms(&config, &request.parameters, false, (context, step))?;
+    let Terms { class, deadline, .. } = terms;
+    let valid = validate::inputs(&loaded.client, request.inputs.clone())?;
+    let rows = valid.member.rows;
+    if let Some(entry) = &mut entry {
+        (entry.class, entry.best_effort) = (class.map_or(0, NonZeroU32::get), class.is_none());
+        entry.objective = deadline.map(|deadline| deadline.saturating_duration_since(context.arrived));
+        entry.rows = rows;
+    }
+    let mut variants = hold(catalog, (served, family), context).await;
+    let order: Vec<ModelId> = match asked.variant {
+        Some(pinned) => {
+            variants.iter().filter(|one| one.loaded.name == pinned).map(|one| one.loaded.id).collect()
+        }
+        None => {
+            let wanted = FamilyRequest {
+                family: family.id,
+                quality_min: millionths(asked.quality_min),
+                lane_time_max: asked.lane_time_max,
+            };
+            let class = class.map_or(Class::BEST_EFFORT, |class| batching::class(class.get()));
+            let row_bytes = valid.bytes / u64::from(rows.max(1));
+            catalog.router().offers(VariantQuery { wanted, class, rows, row_bytes, deadline }).await.to_vec()
+        }
+    };
+    let mut parameters = request.parameters.clone();
+    parameters.retain(|(name, _)| ![QUALITY_MIN, COST_MAX, VARIANT].contains(&name.as_str()));
+    let mut ended = Err(none_suits(&loaded.name, &asked));
+    let mut tried = Vec::new();
+    for id in order {
+        let Some(place) = variants.iter().position(|one| one.loaded.id == id) else { continue };
+        let variant = variants.swap_remove(place);
+        let of = StepOf { terms, part: PartOf::Family(family.id) };
+        let request = InferRequest {
+            model_name: variant.loaded.name.clone(),
+            model_version: None,
+            parameters: parameters.clone(),
+            ..request.clone()
+        };
+        let started = context.arrived.elapsed();
+        let mut none = None;
+        let answer = attempt(
+            catalog,
+            &variant.loaded,
+            request,
+            context,
+            (None, Some(of)),
+            (entry.as_deref_mut(), &mut none),
+        )
+        .await;
+        tried.push(StageEntry {
+            name: variant.loaded.name.as_str().into(),
+            model: variant.loaded.name.as_str().into(),
+            version: variant.loaded.version,
+            rows,
+            parts: 1,
+            started,
+            ended: context.arrived.elapsed(),
+            timing: answer.as_ref().map(|answered| answered.timing).unwrap_or_default(),
+            reason: answer.as_ref().err().map(|refusal| refusal.reason),
+        });
+        let late = match &answer {
+            Err(refusal) => {
+                variant.loaded.refused(refusal.reason);
+                variant.loaded.statistics.failed(context.arrived.elapsed());
+                refusal.reason == Reason::DeadlineUnmeetable
+            }
+            Ok(_) => false,
+        };
+        ended = answer.map(|answered| (answered, variant));
+        if !late {
+            break;
+        }
+    }
+    if let Some(entry) = &mut entry {
+        entry.pipeline = tried;
+    }
+    let (mut answered, variant) = ended?;
+    let total = context.arrived.elapsed();
+    let met = deadline.map(|deadline| Instant::now() <= deadline);
+    trial.take().into_iter().for_each(|trial| trial.answered(met != Some(false)));
+    // The batch is counted for the variant.
+    let timing = Timing { leads_batch: false, ..answered.timing };
+    loaded.metrics.record_answer(&timing, total, met);
+    loaded.statistics.answered(rows, &timing, total, met);
+    if step.is_none() {
+        catalog.tenants().answered(context.tenant, met);
+    }
+    let response = &mut answered.response;
+    (response.model_name, response.model_version) = (loaded.name.clone(), loaded.version.to_string());
+    response.parameters.push((VARIANT.to_owned(), Parameter::String(variant.loaded.name.clone())));
+    response.parameters.push((QUALITY.to_owned(), Parameter::Double(variant.quality.value)));
+    Ok(answered)
+}
+
+/// The variants that are served with the files whose quality was measured. Tells the router of them.
+async fn hold<'a>(
+    catalog: &Arc<Catalog>,
+    (served, family): (&ServedEnsemble, &'a ServedFamily),
+    context: &RequestContext,
+) -> Vec<Served<'a>> {
+    let steps = served.ensemble.steps.iter().zip(&family.qualities);
+    let variants = steps.map(|(step, quality)| {
+        let Held { loaded, trial, user } = catalog.hold(&step.model, None, context.tenant.number).ok()?;
+        trial.into_iter().for_each(Trial::disregard);
+        let is_measured = quality.digest == loaded.hash.to_string();
+        is_measured.then_some(Served { loaded, _user: user, quality })
+    });
+    let variants: Vec<Option<Served<'a>>> = variants.collect();
+    let models: Vec<Option<ModelId>> =
+        variants.iter().map(|one| one.as_ref().map(|one| one.loaded.id)).collect();
+    if let Some(spec) = family.changed(&models) {
+        for (step, _) in served.ensemble.steps.iter().zip(&models).filter(|(_, model)| model.is_none()) {
+            tracing::warn!(variant = %step.model, "a family goes without it: it is not served, or with files whose quality was not measured");
+        }
+        catalog.router().family_up(spec).await;
+    }
+    variants.into_iter().flatten().collect()
+}
+
+/// What a request asks for.
+fn asked<'a>(
+    parameters: &'a Parameters,
+    (name, family): (&str, &ServedFamily),
+) -> Result<Asked<'a>, Refusal> {
+    let wrong = |parameter: &str, expected: String| {
+        Refusal::new(Reason::Malformed, format!("parameter `{parameter}`: {expected}"))
+    };
+    let find = |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value);
+    let number = |wanted: &str, expected: &str| match find(wanted) {
+        None => Ok(None),
+        Some(Parameter::Double(value)) => Ok(Some(*value)),
+        Some(Parameter::Int(value)) => Ok(Some(*value as f64)),
+        Some(_) => Err(wrong(wanted, format!("expected {expected}"))),
+    };
+    let best = family.best();
+    let quality_min = number(QUALITY_MIN, "a number from 0 to 1")?.unwrap_or(family.quality_min);
+    if !(0.0..=best).contains(&quality_min) {
+        let expected =
+            format!("expected 0 to {best}, the quality of the best variant of `{name}`, got {quality_min}");
+        return Err(wrong(QUALITY_MIN, expected));
+    }
+    let cost_max = number(COST_MAX, "milliseconds of lane time")?;
+    if let Some(cost) = cost_max.filter(|cost| !(*cost > 0.0 && cost.is_finite())) {
+        return Err(wrong(COST_MAX, format!("expected milliseconds of lane time above 0, got {cost}")));
+    }
+    let variant = match find(VARIANT) {
+        None => None,
+        Some(Parameter::String(variant)) => Some(variant.as_str()),
+        Some(_) => return Err(wrong(VARIANT, "expected the name of a variant".to_owned())),
+    };
+    let lane_time_max = cost_max.map_or(Nanos::NEVER, |millis| Nanos((millis * 1e6) as u64));
+    Ok(Asked { quality_min, lane_time_max, variant })
+}
+
+fn none_suits(name: &str, asked: &Asked<'_>) -> Refusal {
+    let wanted = match asked.variant {
+        Some(variant) => format!("`{variant}`"),
+        None => format!("with a quality of at least {} and that lane time", asked.quality_min),
+    };
+    let message = format!("family `{name}`: no variant {wanted} is being served");
+    Refusal::new(Reason::ModelNotReady, message)
+}
