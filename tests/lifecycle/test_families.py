@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,13 @@ def test_a_variant_that_is_replaced_is_left_out_until_it_is_measured(folder: Pat
         assert infer(client)[1]["parameters"]["variant"] == "small"
 
 
+def test_a_family_is_no_step_of_a_pipeline(folder: Path) -> None:
+    measure(folder, "--labelled", folder / "rows.npz")
+    with serve(folder, '\n[pipelines.twice]\nstages = [{ model = "classes" }]\n') as server:
+        states = {model["name"]: model for model in server.announced["models"]}
+        assert "`classes` is a family: expected one of its variants" in states["twice"]["reason"], states
+
+
 def test_wrong_families_are_named(folder: Path) -> None:
     for wrong, said in [
         ('variants = ["small", "small"]', "`small` is there twice"),
@@ -229,3 +237,8 @@ def test_quality_falls_before_requests_are_refused_and_returns(tmp_path: Path) -
         share = during["large"] / sum(during.values())
         assert 0.15 < share < 0.35, during
         assert one() == "large"
+        with urllib.request.urlopen(server.metrics_url, timeout=10) as page:
+            metrics = page.read().decode()
+        assert 'tessera_family_quality{model="echo"} 0.99' in metrics
+        fell = [line for line in metrics.splitlines() if line.startswith("tessera_family_level_changes_total") and '"fall"' in line]
+        assert int(fell[0].rsplit(" ", 1)[1]) > 0, fell

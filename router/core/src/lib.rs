@@ -58,7 +58,9 @@ pub use family::{FamilyId, FamilyRequest, FamilySpec, Incoming, Variant};
 pub use forecast::Forecast;
 pub use gatherings::{Gather, GatherCounts, Gatherings};
 pub use id::{BatchId, Class, LaneClass, LaneId, ModelId, RequestId, ShapeKey, Tenant};
-pub use machine::{Checker, LaneSnapshot, ModelBacklog, ModelSnapshot, Offers, Router, Snapshot, Violation};
+pub use machine::{
+    Checker, FamilySnapshot, LaneSnapshot, ModelBacklog, ModelSnapshot, Offers, Router, Snapshot, Violation,
+};
 pub use pipeline::{PipelineId, PipelineSpec, PipelineStage, Position, Split};
 pub use protection::Protect;
 pub use records::{Decided, Explanation, LaneChoice, Record};

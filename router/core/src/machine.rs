@@ -46,7 +46,7 @@ use crate::{FamilyId, LaneId, LaneState, ModelId, Nanos, PipelineId, RequestId, 
 pub use backlog::ModelBacklog;
 pub use families::Offers;
 pub use invariants::{Checker, Violation};
-pub use snapshot::{LaneSnapshot, ModelSnapshot, Snapshot};
+pub use snapshot::{FamilySnapshot, LaneSnapshot, ModelSnapshot, Snapshot};
 
 /// All requests, queues, lanes and batches of one router.
 #[derive(Clone, Debug, PartialEq)]

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use units::PercentileLimit;
 
 use crate::catalog::{
-    ActivationOptions, Catalog, Environment, LoadPriority, ModelGauges, RolloutView, Source,
+    ActivationOptions, Catalog, Environment, LoadPriority, ModelGauges, RolloutView, ServedFamily, Source,
 };
 use crate::config::{Config, ConfigSource, Isolation, LoadMode, Partition};
 use crate::control::{Control, ControlSetup};
@@ -26,7 +26,7 @@ use crate::devices::Devices;
 use crate::in_force::InForce;
 use crate::metrics::{
     GatherMetrics, LaneMetrics, MachineMetrics, ViolationMetrics, WatchedGpu, configuration_started,
-    telemetry_sent,
+    family_level, telemetry_sent,
 };
 use crate::objectives;
 use crate::rate_limits::Resources;
@@ -366,6 +366,11 @@ impl Node {
                 snapshot.models.iter().find(|model| model.model == loaded.id).map_or(0, |model| model.queued);
             loaded.report_refusals(Instant::now());
             loaded.metrics.queue_depth(usize::try_from(queued).unwrap_or(usize::MAX));
+            let family = loaded.ensemble.as_ref().and_then(|served| served.family.as_ref());
+            let of = |family: &ServedFamily| snapshot.families.iter().find(|one| one.family == family.id);
+            if let Some(state) = family.and_then(of) {
+                family_level(&loaded.name, state);
+            }
         }
         let planned: BTreeSet<u32> = self.catalog.lanes().iter().map(LaneHandle::id).collect();
         for (id, metrics) in (0..).zip(&self.lane_metrics) {

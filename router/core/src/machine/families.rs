@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::admission::{least_time, row_time_of};
+use super::snapshot::FamilySnapshot;
 use crate::family::{Family, FamilyRequest, Incoming, Prospect, Variant};
 use crate::machine::Router;
 use crate::request::Timing;
@@ -33,7 +34,8 @@ impl Router {
             let rows = u64::from(incoming.rows);
             Some((prospect, self.row_time(variant.model, incoming.row_bytes).saturating_mul(rows)))
         };
-        let known: SmallVec<[_; 8]> = variants.iter().map(of).collect();
+        let mut known: SmallVec<[_; 8]> = variants.iter().map(of).collect();
+        leave_out_dominated(&variants, &mut known);
         let prospects: SmallVec<[_; 8]> =
             known.iter().map(|known| known.map(|(prospect, _)| prospect)).collect();
         let Some(family) = self.families.get_mut(&wanted.family) else { return Offers::new() };
@@ -92,10 +94,34 @@ impl Router {
         self.families.get(&family).map(Family::changes)
     }
 
+    /// The families as people see them.
+    pub(super) fn family_snapshots(&self) -> impl Iterator<Item = FamilySnapshot> {
+        self.families.iter().map(|(id, family)| {
+            let ((falls, rises), level) = (family.changes(), family.variants().get(family.level()));
+            FamilySnapshot { family: *id, quality: level.map_or(0, |variant| variant.quality), falls, rises }
+        })
+    }
+
     /// A request could not be answered in time.
     pub(super) fn was_late(&mut self, family: FamilyId, model: ModelId) {
         if let Some(family) = self.families.get_mut(&family) {
             family.was_late(model);
+        }
+    }
+}
+
+/// Leaves out variants that are no better than another one which takes less lane time, or as much.
+fn leave_out_dominated(variants: &[Variant], known: &mut [Option<(Prospect, u64)>]) {
+    // An unknown time, 0, is compared with nothing.
+    let costs: SmallVec<[u64; 8]> = known.iter().map(|known| known.map_or(0, |(_, cost)| cost)).collect();
+    let each = || variants.iter().zip(&costs).enumerate().filter(|(_, (_, cost))| **cost > 0);
+    for (place, (variant, cost)) in each() {
+        let is_dominated = each().any(|(other, (rival, less))| {
+            let is_as_good = rival.quality >= variant.quality && less <= cost;
+            is_as_good && (rival.quality > variant.quality || less < cost || other < place)
+        });
+        if let Some(known) = known.get_mut(place).filter(|_| is_dominated) {
+            *known = None;
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::batch::StartReason;
 use crate::protection::Protection;
-use crate::{LaneId, LaneState, ModelId, Nanos, Router, TenantUse};
+use crate::{FamilyId, LaneId, LaneState, ModelId, Nanos, Router, TenantUse};
 
 /// Everything at one moment; read only.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,12 +19,27 @@ pub struct Snapshot {
     pub queued_bytes: u64,
     /// Share of the time in which best-effort work starts, 0 to 1. `None`: it is not limited.
     pub best_effort_share: Option<f64>,
+    /// By number.
+    pub families: Vec<FamilySnapshot>,
     /// By model id.
     pub models: Vec<ModelSnapshot>,
     /// By lane id.
     pub lanes: Vec<LaneSnapshot>,
     /// By tenant number. Empty for a single tenant without a quota.
     pub tenants: Vec<TenantUse>,
+}
+
+/// One family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FamilySnapshot {
+    /// Its number.
+    pub family: FamilyId,
+    /// Quality of the best variant that requests get at the moment, in millionths.
+    pub quality: u32,
+    /// How often that fell.
+    pub falls: u64,
+    /// How often it rose.
+    pub rises: u64,
 }
 
 /// One model version.
@@ -98,6 +113,7 @@ impl Router {
             unfinished: self.requests.len(),
             queued_bytes: self.queues.bytes(),
             best_effort_share: self.protection.as_ref().map(Protection::share),
+            families: self.family_snapshots().collect(),
             models: models.collect(),
             lanes: lanes.collect(),
             tenants: self.tenant_uses().collect(),

@@ -91,6 +91,10 @@ impl Catalog {
                 let problem = "may give any number of responses: expected a model that gives one";
                 return Err(format!("step {number}: model `{}` {problem}", step.model));
             }
+            if found.ensemble.as_ref().is_some_and(|served| served.family.is_some()) {
+                let problem = "is a family: expected one of its variants";
+                return Err(format!("step {number}: `{}` {problem}", step.model));
+            }
             Ok(found)
         });
         let members = members.collect::<Result<Vec<_>, String>>()?;

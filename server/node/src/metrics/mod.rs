@@ -4,6 +4,7 @@ mod busy;
 mod configuration;
 mod credential_files;
 mod devices;
+mod family;
 mod fleet;
 mod front;
 mod gpus;
@@ -31,6 +32,7 @@ pub use credential_files::{
     certificate_expires, identity_loaded, identity_reload_failed, register_identity_file,
 };
 pub use devices::device_up;
+pub use family::family_level;
 pub use fleet::{AgentMetrics, ForwardOutcome, GatherMetrics, NodeMetrics, malformed_batch_marks};
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
@@ -92,7 +94,7 @@ mod tests {
     use crate::reason::Reason;
     use gpulet_core::control::{ErrorEntry, InterferenceEntry};
     use router::Timing;
-    use router_core::{Allowance, TenantQuota};
+    use router_core::{Allowance, FamilyId, FamilySnapshot, TenantQuota};
     use std::collections::BTreeMap;
     use std::time::UNIX_EPOCH;
 
@@ -154,6 +156,8 @@ mod tests {
             telemetry_sent(&::telemetry::Statistics::default());
             metrics::counter!(names::ACCESS_LOG_LOST.name).increment(1);
             metrics::gauge!(names::BEST_EFFORT_SHARE.name).set(0.5);
+            let state = FamilySnapshot { family: FamilyId(0), quality: 950_000, falls: 1, rises: 0 };
+            family_level("digits", &state);
             metrics::counter!(names::LOAD_FAILURES.name, names::MODEL => "cached").increment(1);
             metrics::gauge!(names::MODEL_READY.name, names::MODEL => "cached").set(1.0);
             metrics::gauge!(names::BUILD_INFO.name, names::RELEASE => "0").set(1.0);

@@ -69,6 +69,7 @@ labels! {
     CAUSE: "cause", "Why spans, data points and log events were dropped: `queue_full`, `refused` (by the collector) or `send_failed`; why \
         a request is traced: `refused`, `failed`, `late`, `slow`, `parent` or `ratio`; why the mark of a batch is ignored: `malformed` \
         or `too_many` (batches wait).";
+    DIRECTION: "direction", "`fall` or `rise`.";
     INTERFERENCE: "interference", "`learned` or `none`: the expected slowdown by co-located batches.";
 }
 
@@ -116,6 +117,8 @@ metrics! {
         CACHE_EVICTIONS: Counter, "tessera_cache_evictions_total", [],
             "Answers that left the response cache because it was full.";
         BEST_EFFORT_SHARE: Gauge, "tessera_best_effort_share", [], "Share of the time in which best-effort work starts, with `best_effort.protect`.";
+        FAMILY_QUALITY: Gauge, "tessera_family_quality", [MODEL], "Quality of the best variant that requests to the family get at the moment.";
+        FAMILY_CHANGES: Counter, "tessera_family_level_changes_total", [MODEL, DIRECTION], "How often that quality fell or rose.";
         JOBS_OPEN: Gauge, "tessera_jobs_open", [], "Jobs that have not ended.";
         JOB_ROWS_LEFT: Gauge, "tessera_job_rows_left", [], "Rows of these jobs whose results are not durable.";
         JOB_ROWS: Counter, "tessera_job_rows_total", [OUTCOME], "Rows of jobs that left the server, by outcome.";
