@@ -173,7 +173,7 @@ def test_a_variant_that_is_replaced_is_left_out_until_it_is_measured(folder: Pat
         assert infer(client)[1]["parameters"]["variant"] == "small"
 
 
-def test_a_family_is_no_step_of_a_pipeline(folder: Path) -> None:
+def test_pipelines_take_variants_instead_of_families(folder: Path) -> None:
     measure(folder, "--labelled", folder / "rows.npz")
     with serve(folder, '\n[pipelines.twice]\nstages = [{ model = "classes" }]\n') as server:
         states = {model["name"]: model for model in server.announced["models"]}

@@ -121,13 +121,13 @@ impl Answers {
                 })
             };
             if waiting.len() >= largest || waiting.first().is_some_and(|first| !alike(first)) {
-                answers.run(session, std::mem::take(&mut waiting), output, signature.max_batch > 0)?;
+                answers.run(session, std::mem::take(&mut waiting), output)?;
             }
             waiting.push(inputs);
             Ok(())
         })?;
         if !waiting.is_empty() {
-            answers.run(session, waiting, output, signature.max_batch > 0)?;
+            answers.run(session, waiting, output)?;
         }
         Ok(answers)
     }
@@ -137,15 +137,14 @@ impl Answers {
         session: &mut dyn Session,
         rows: Vec<Vec<Option<Tensor>>>,
         output: usize,
-        is_batched: bool,
     ) -> anyhow::Result<()> {
         let count = rows.len();
-        let batch = gathered(rows, is_batched);
+        let ranks: Vec<usize> = session.signature().inputs.iter().map(|spec| spec.dims.len()).collect();
+        let batch = gathered(rows, &ranks);
         let outputs = session.run(&batch)?;
         let answer = outputs.get(output).context("gave no such output")?;
-        let extents = answer.shape.extents();
-        let per_row: u64 = extents.iter().skip(usize::from(is_batched)).product();
-        let width = answer.data.len() / count.max(1);
+        let values: u64 = answer.shape.extents().iter().product();
+        let (per_row, width) = (values / count.max(1) as u64, answer.data.len() / count.max(1));
         anyhow::ensure!(per_row > 0 && width > 0, "output `{}`: has no values", answer.name);
         for row in answer.data.chunks_exact(width) {
             let one = Tensor {
@@ -166,15 +165,15 @@ impl Answers {
     }
 }
 
-/// Rows as a batch.
-fn gathered(rows: Vec<Vec<Option<Tensor>>>, is_batched: bool) -> Batch {
+/// Rows as a batch. `ranks`: how many dimensions each input has, which are those of a row if the model takes no batches.
+fn gathered(rows: Vec<Vec<Option<Tensor>>>, ranks: &[usize]) -> Batch {
     let count = rows.len();
     let width = rows.first().map_or(0, Vec::len);
     let input = |place: usize| {
         let of_rows: Vec<&Tensor> = rows.iter().filter_map(|row| row.get(place)?.as_ref()).collect();
         let first = of_rows.first()?;
         let mut extents = first.shape.extents().to_vec();
-        if is_batched {
+        if ranks.get(place).is_some_and(|rank| *rank == extents.len() + 1) {
             extents.insert(0, count as u64);
         }
         let mut data = BytesMut::new();
@@ -246,10 +245,10 @@ mod tests {
     #[test]
     fn rows_become_a_batch() {
         let row = |value: u8| vec![Some(tensor(Datatype::Uint8, &[value])), None];
-        let batch = gathered(vec![row(1), row(2), row(3)], true);
+        let batch = gathered(vec![row(1), row(2), row(3)], &[2, 2]);
         let input = batch.inputs[0].as_ref().unwrap();
         assert_eq!((input.shape.extents(), &input.data[..], batch.rows), (&[3, 1][..], &[1, 2, 3][..], 3));
         assert!(batch.inputs[1].is_none());
-        assert_eq!(gathered(vec![row(1)], false).inputs[0].as_ref().unwrap().shape.extents(), [1]);
+        assert_eq!(gathered(vec![row(1)], &[1, 1]).inputs[0].as_ref().unwrap().shape.extents(), [1]);
     }
 }
