@@ -34,10 +34,15 @@ import zoo  # noqa: E402
 RESULTS = Path(__file__).with_name("results")
 PACKAGE = "scikit-learn==1.7.2 --hash=sha256:89877e19a80c7b11a2891a27c21c4894fb18e2c2e077815bcade10d34287b20d"
 MEMBER = "sklearn/datasets/data/digits.csv.gz"
-# Neurons of the hidden layers, and epochs.
-SIZES = {"digits-xs": ([6], 60), "digits-s": ([32], 40), "digits-m": ([512, 512], 40), "digits-l": ([3072, 3072], 7)}
+# Neurons of the hidden layers, epochs, and rate of learning.
+SIZES = {
+    "digits-xs": ([6], 60, 1e-3),
+    "digits-s": ([24], 40, 1e-3),
+    "digits-m": ([1024], 12, 1e-3),
+    "digits-l": ([3072, 3072], 10, 3e-4),
+}
 QUANTIZED = ["digits-m", "digits-l"]
-BATCH, RATE = 32, 1e-3
+BATCH = 32
 HELD_OUT = 360
 OBJECTIVE = "200ms"
 LARGEST = "digits-l"
@@ -55,7 +60,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return (table[:, :-1] / 16).astype(np.float32), table[:, -1].astype(np.int64)
 
 
-def train(x: np.ndarray, labels: np.ndarray, hidden: list[int], epochs: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def train(x: np.ndarray, labels: np.ndarray, hidden: list[int], epochs: int, rate: float) -> list[tuple[np.ndarray, np.ndarray]]:
     """Weights of a perceptron: Adam on the cross entropy, with small shifts of the images."""
     generator = np.random.default_rng(1)
     sizes = [x.shape[1], *hidden, 10]
@@ -86,7 +91,7 @@ def train(x: np.ndarray, labels: np.ndarray, hidden: list[int], epochs: int) -> 
                     second = 0.999 * second + 0.001 * gradient**2
                     moments[place][at] = (first, second)
                     corrected = first / (1 - 0.9**step), second / (1 - 0.999**step)
-                    layers[place][at] -= (RATE * corrected[0] / (np.sqrt(corrected[1]) + 1e-8)).astype(np.float32)
+                    layers[place][at] -= (rate * corrected[0] / (np.sqrt(corrected[1]) + 1e-8)).astype(np.float32)
     return [(weights, bias) for weights, bias in layers]
 
 
@@ -118,10 +123,10 @@ def prepare(folder: Path) -> tuple[Path, list[dict]]:
     """A repository, and the measured qualities of its models."""
     x, labels = digits()
     repository = folder / "models"
-    for name, (hidden, epochs) in SIZES.items():
+    for name, (hidden, epochs, rate) in SIZES.items():
         print(f"training {name} ...", file=sys.stderr)
         (repository / name / "1").mkdir(parents=True)
-        layers = train(x[:-HELD_OUT], labels[:-HELD_OUT], hidden, epochs)
+        layers = train(x[:-HELD_OUT], labels[:-HELD_OUT], hidden, epochs, rate)
         onnx.save(perceptron(layers), repository / name / "1" / "model.onnx")
     np.savez(folder / "held-out.npz", pixels=x[-HELD_OUT:], label=labels[-HELD_OUT:])
     for name in QUANTIZED:

@@ -26,6 +26,9 @@ pub struct FamilySpec {
     pub family: FamilyId,
     /// Its variants, in any order.
     pub variants: Vec<Variant>,
+    /// Time from the arrival of a request to its deadline, by which the level is set. A request with less time of its own gets what suits
+    /// it, and does not change what others get. `None`: each request counts with its own.
+    pub objective: Option<Nanos>,
 }
 
 /// A variant of a family.
@@ -72,7 +75,7 @@ pub(crate) struct Prospect {
 
 impl Prospect {
     /// Whether it would wait longer than this part, in thousandths, of the time that it can wait.
-    fn waits_longer_than(&self, part: u64, objective: Nanos) -> bool {
+    pub(crate) fn waits_longer_than(&self, part: u64, objective: Nanos) -> bool {
         let can_wait = objective.0.saturating_sub(self.time.0);
         self.time > objective || self.wait.0 > can_wait / 1_000 * part
     }
@@ -83,6 +86,7 @@ impl Prospect {
 pub(crate) struct Family {
     /// By quality, the best first.
     variants: Vec<Variant>,
+    objective: Option<Nanos>,
     level: usize,
     falls: u64,
     rises: u64,
@@ -92,7 +96,7 @@ impl Family {
     pub(crate) fn new(spec: &FamilySpec) -> Self {
         let mut variants = spec.variants.clone();
         variants.sort_by_key(|variant| (u32::MAX - variant.quality, variant.model));
-        Self { variants, level: 0, falls: 0, rises: 0 }
+        Self { variants, objective: spec.objective, level: 0, falls: 0, rises: 0 }
     }
 
     /// The same after a change of its spec. The level stays.
@@ -129,8 +133,9 @@ impl Family {
         self.variants.len().saturating_sub(1)
     }
 
-    /// A request with this objective arrives, to variants with these prospects. `None`: it is not being served.
-    pub(crate) fn look(&mut self, objective: Nanos, prospects: &[Option<Prospect>]) {
+    /// A request with this time arrives, to variants with these prospects. `None`: it is not being served.
+    pub(crate) fn look(&mut self, time: Nanos, prospects: &[Option<Prospect>]) {
+        let objective = self.objective.unwrap_or(time);
         let at = |place: usize| prospects.get(place).copied().flatten();
         let before = self.level;
         while self.level < self.last()
@@ -155,8 +160,12 @@ impl Family {
         }
     }
 
-    /// A request to this variant could not be answered in time: those that come get the next one.
-    pub(crate) fn was_late(&mut self, model: ModelId) {
+    /// A request with this time could not be answered by this variant: those that come get the next one.
+    pub(crate) fn was_late(&mut self, model: ModelId, time: Nanos) {
+        // Some of its time is over when a request reaches the router.
+        if self.objective.is_some_and(|objective| time.0 < objective.0 / 2) {
+            return;
+        }
         let place = self.variants.iter().position(|variant| variant.model == model);
         let next = place.map_or(0, |place| (place + 1).min(self.last()));
         if next > self.level {
@@ -173,7 +182,7 @@ mod tests {
     fn family() -> Family {
         let variants = [(2, 800_000), (0, 950_000), (1, 900_000)];
         let variants = variants.map(|(model, quality)| Variant { model: ModelId(model), quality });
-        Family::new(&FamilySpec { family: FamilyId(0), variants: variants.to_vec() })
+        Family::new(&FamilySpec { family: FamilyId(0), variants: variants.to_vec(), objective: None })
     }
 
     fn prospects(wait: u64, times: [u64; 3]) -> Vec<Option<Prospect>> {
@@ -224,19 +233,31 @@ mod tests {
     #[test]
     fn late_requests_lower_the_level_once_for_each_variant() {
         let mut family = family();
-        family.was_late(ModelId(0));
-        family.was_late(ModelId(0));
+        family.was_late(ModelId(0), OBJECTIVE);
+        family.was_late(ModelId(0), OBJECTIVE);
         assert_eq!((family.level(), family.changes().0), (1, 1));
-        family.was_late(ModelId(2));
+        family.was_late(ModelId(2), OBJECTIVE);
         assert_eq!(family.level(), 2);
+    }
+
+    #[test]
+    fn requests_with_little_time_of_their_own_do_not_lower_the_level() {
+        let variants = family().variants().to_vec();
+        let spec = FamilySpec { family: FamilyId(0), variants, objective: Some(OBJECTIVE) };
+        let mut family = Family::new(&spec);
+        family.look(Nanos::from_millis(5), &prospects(0, [40, 20, 10]));
+        family.was_late(ModelId(0), Nanos::from_millis(5));
+        assert_eq!(family.level(), 0);
+        family.was_late(ModelId(0), OBJECTIVE);
+        assert_eq!(family.level(), 1);
     }
 
     #[test]
     fn a_change_of_the_variants_keeps_the_level() {
         let mut family = family();
-        family.was_late(ModelId(1));
+        family.was_late(ModelId(1), OBJECTIVE);
         let one = Variant { model: ModelId(7), quality: 1 };
-        let spec = FamilySpec { family: FamilyId(0), variants: vec![one] };
+        let spec = FamilySpec { family: FamilyId(0), variants: vec![one], objective: None };
         assert_eq!(family.changed(&spec).level(), 0);
         assert_eq!(family.changed(&spec).variants(), [one]);
     }

@@ -256,7 +256,7 @@ impl Router {
             self.stage_took(&position, self.now.since(arrived), dropped);
         }
         if let Some(family) = family.filter(|_| dropped) {
-            self.was_late(family, model);
+            self.was_late(family, model, deadline.since(arrived));
         }
         self.requests.remove(id.slot());
         effects.push(Effect::Finish { request: id, outcome, reason });

@@ -36,7 +36,10 @@ fn bench() -> Bench {
     bench.feed(0, Event::LaneUp(LaneSpec::new(LaneId(0), LaneClass::default())));
     let quality = |model| 900_000 - 100_000 * model;
     let variants = (0..3).map(|model| Variant { model: ModelId(model), quality: quality(model) });
-    bench.feed(0, Event::FamilyUp(&FamilySpec { family: FAMILY, variants: variants.rev().collect() }));
+    bench.feed(
+        0,
+        Event::FamilyUp(&FamilySpec { family: FAMILY, variants: variants.rev().collect(), objective: None }),
+    );
     bench
 }
 
@@ -178,12 +181,12 @@ fn a_variant_answers_nothing_if_a_faster_one_is_as_good() {
     bench.feed(0, Event::ModelUp(&spec(3, 30)));
     let variants = [(0, 900_000), (3, 900_000), (1, 800_000), (2, 700_000)];
     let variants = variants.map(|(model, quality)| Variant { model: ModelId(model), quality }).to_vec();
-    bench.feed(0, Event::FamilyUp(&FamilySpec { family: FAMILY, variants }));
+    bench.feed(0, Event::FamilyUp(&FamilySpec { family: FAMILY, variants, objective: None }));
     assert_eq!(bench.simple(0), Came::Runs(3));
     let mut idle = self::bench();
     let variants = [(0, 700_000), (1, 800_000), (2, 800_000)];
     let variants = variants.map(|(model, quality)| Variant { model: ModelId(model), quality }).to_vec();
-    idle.feed(0, Event::FamilyUp(&FamilySpec { family: FAMILY, variants }));
+    idle.feed(0, Event::FamilyUp(&FamilySpec { family: FAMILY, variants, objective: None }));
     assert_eq!(idle.simple(0), Came::Runs(2), "the others are slower, and at most as good");
 }
 

@@ -60,7 +60,8 @@ pub(super) async fn run(
         entry.objective = deadline.map(|deadline| deadline.saturating_duration_since(context.arrived));
         entry.rows = rows;
     }
-    let mut variants = hold(catalog, (served, family), context).await;
+    let objective = config.slo.map(Nanos::from);
+    let mut variants = hold(catalog, (served, family), context, objective).await;
     let order: Vec<ModelId> = match asked.variant {
         Some(pinned) => {
             variants.iter().filter(|one| one.loaded.name == pinned).map(|one| one.loaded.id).collect()
@@ -151,6 +152,7 @@ async fn hold<'a>(
     catalog: &Arc<Catalog>,
     (served, family): (&ServedEnsemble, &'a ServedFamily),
     context: &RequestContext,
+    objective: Option<Nanos>,
 ) -> Vec<Served<'a>> {
     let steps = served.ensemble.steps.iter().zip(&family.qualities);
     let variants = steps.map(|(step, quality)| {
@@ -162,7 +164,7 @@ async fn hold<'a>(
     let variants: Vec<Option<Served<'a>>> = variants.collect();
     let models: Vec<Option<ModelId>> =
         variants.iter().map(|one| one.as_ref().map(|one| one.loaded.id)).collect();
-    if let Some(spec) = family.changed(&models) {
+    if let Some(spec) = family.changed(&models, objective) {
         for (step, _) in served.ensemble.steps.iter().zip(&models).filter(|(_, model)| model.is_none()) {
             tracing::warn!(variant = %step.model, "a family goes without it: it is not served, or with files whose quality was not measured");
         }

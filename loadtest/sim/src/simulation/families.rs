@@ -36,12 +36,16 @@ impl Families {
     }
 
     /// What the router is told of a family.
-    pub fn spec(number: u32, family: &Family) -> FamilySpec {
+    pub fn spec(number: u32, family: &Family, objective: Nanos) -> FamilySpec {
         let variant = |variant: &workload::FamilyVariant| Variant {
             model: ModelId(variant.model),
             quality: millionths(variant.quality),
         };
-        FamilySpec { family: FamilyId(number), variants: family.variants.iter().map(variant).collect() }
+        FamilySpec {
+            family: FamilyId(number),
+            variants: family.variants.iter().map(variant).collect(),
+            objective: Some(objective),
+        }
     }
 
     /// What a request to a family asks for.
@@ -71,8 +75,9 @@ impl Simulation {
     /// Tells the router of the families.
     pub(super) fn begin_families(&mut self) -> Result<(), crate::error::Breach> {
         let families = self.workload.families();
-        let specs: Vec<FamilySpec> =
-            families.map(|(number, _, family)| Families::spec(number, family)).collect();
+        let specs: Vec<FamilySpec> = families
+            .map(|(number, model, family)| Families::spec(number, family, Nanos(model.slo)))
+            .collect();
         specs.iter().try_for_each(|spec| self.feed(Event::FamilyUp(spec)))
     }
 

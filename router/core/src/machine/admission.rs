@@ -60,7 +60,7 @@ impl Router {
             if !matches!(ended, Err((Reason::DeadlineUnmeetable, _))) {
                 break;
             }
-            self.was_late(wanted.family, model);
+            self.was_late(wanted.family, model, time_of(&arrival, self.now));
         }
         if let Err(refused) = ended {
             self.refuse_new(&arrival, standing, refused, effects);
@@ -74,7 +74,7 @@ impl Router {
         self.count_demand(arrival, times, standing);
         if let Err(refused) = self.admit(arrival, times, (standing, true), Some(family)) {
             if refused.0 == Reason::DeadlineUnmeetable {
-                self.was_late(family, arrival.model);
+                self.was_late(family, arrival.model, time_of(arrival, self.now));
             }
             self.refuse_new(arrival, standing, refused, effects);
         }
@@ -360,6 +360,11 @@ impl Router {
         }
         request.deadline.before(time).after(Nanos(1)).min(request.deadline)
     }
+}
+
+/// From now to the deadline of a request.
+fn time_of(arrival: &Arrival, now: Nanos) -> Nanos {
+    arrival.deadline.map_or(Nanos::NEVER, |deadline| deadline.since(now))
 }
 
 /// Time of a batch on the fastest lane class of a pool, rarely exceeded.

@@ -53,12 +53,19 @@ impl Router {
             .map(|(place, (variant, _))| (place, variant.model))
             .collect();
         let offered = suiting.iter().filter(|(place, _)| *place >= level);
-        let mut offers: Offers = offered.map(|(_, model)| *model).collect();
-        if offers.is_empty() {
+        let mut places: SmallVec<[(usize, ModelId); 8]> = offered.copied().collect();
+        if places.is_empty() {
             // It asks for more than others get: the least that suits.
-            offers.extend(suiting.last().map(|(_, model)| *model));
+            places.extend(suiting.last().copied());
         }
-        offers
+        // Those that would be late by what is known come last.
+        let left = incoming.deadline.map_or(Nanos::NEVER, |deadline| deadline.since(self.now));
+        let is_late = |place: usize| {
+            let prospect = prospects.get(place).copied().flatten();
+            prospect.is_some_and(|prospect| prospect.wait.after(prospect.time) > left)
+        };
+        places.sort_by_key(|(place, _)| is_late(*place));
+        places.into_iter().map(|(_, model)| model).collect()
     }
 
     /// What a request would meet at a model. `None`: it is not being served.
@@ -102,10 +109,10 @@ impl Router {
         })
     }
 
-    /// A request could not be answered in time.
-    pub(super) fn was_late(&mut self, family: FamilyId, model: ModelId) {
+    /// A request that had this time could not be answered in it.
+    pub(super) fn was_late(&mut self, family: FamilyId, model: ModelId, time: Nanos) {
         if let Some(family) = self.families.get_mut(&family) {
-            family.was_late(model);
+            family.was_late(model, time);
         }
     }
 }

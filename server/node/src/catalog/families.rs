@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use models::{ContentHash, Ensemble, EnsembleStep, EnsembleTensor, Signature, TensorSpec};
-use router_core::{FamilyId, FamilySpec, ModelId, Variant};
+use router_core::{FamilyId, FamilySpec, ModelId, Nanos, Variant};
 
 use super::quality::{Quality, QualityKind};
 use crate::config::FamilySettings;
@@ -17,8 +17,8 @@ pub struct ServedFamily {
     pub qualities: Vec<Quality>,
     /// Least quality of requests that ask for none.
     pub quality_min: f64,
-    /// Versions that the router knows as those of its variants.
-    known: Mutex<Vec<Option<ModelId>>>,
+    /// What the router knows: the versions that are its variants, and the objective.
+    known: Mutex<(Vec<Option<ModelId>>, Option<Nanos>)>,
 }
 
 impl ServedFamily {
@@ -28,16 +28,17 @@ impl ServedFamily {
     }
 
     /// What the router is to know, if the versions of the variants are not those that it knows. `None` of a variant: it is not served.
-    pub fn changed(&self, models: &[Option<ModelId>]) -> Option<FamilySpec> {
+    /// `objective`: of the family.
+    pub fn changed(&self, models: &[Option<ModelId>], objective: Option<Nanos>) -> Option<FamilySpec> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known == models {
+        if known.0 == models && known.1 == objective {
             return None;
         }
-        models.clone_into(&mut known);
+        *known = (models.to_vec(), objective);
         let variants = models.iter().zip(&self.qualities).filter_map(|(model, quality)| {
             Some(Variant { model: (*model)?, quality: millionths(quality.value) })
         });
-        Some(FamilySpec { family: self.id, variants: variants.collect() })
+        Some(FamilySpec { family: self.id, variants: variants.collect(), objective })
     }
 
     /// Whether the settings suit the measured qualities.
@@ -244,10 +245,10 @@ mod tests {
     fn the_router_is_told_of_versions_that_changed() {
         let qualities = [0.9, 0.8].map(|value| Quality { value, ..Quality::default() });
         let family = ServedFamily::new(FamilyId(3), qualities.to_vec(), &FamilySettings::default());
-        let spec = family.changed(&[Some(ModelId(1)), None]).unwrap();
+        let spec = family.changed(&[Some(ModelId(1)), None], None).unwrap();
         assert_eq!(spec.variants, [Variant { model: ModelId(1), quality: 900_000 }]);
-        assert_eq!(family.changed(&[Some(ModelId(1)), None]), None);
-        assert_eq!(family.changed(&[Some(ModelId(1)), Some(ModelId(2))]).unwrap().variants.len(), 2);
+        assert_eq!(family.changed(&[Some(ModelId(1)), None], None), None);
+        assert_eq!(family.changed(&[Some(ModelId(1)), Some(ModelId(2))], None).unwrap().variants.len(), 2);
         assert_eq!(family.best(), 0.9);
     }
 }
