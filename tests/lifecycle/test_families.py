@@ -173,6 +173,30 @@ def test_a_variant_that_is_replaced_is_left_out_until_it_is_measured(folder: Pat
         assert infer(client)[1]["parameters"]["variant"] == "small"
 
 
+def test_an_8_bit_variant_is_made_and_measured(folder: Path) -> None:
+    weights = np.random.default_rng(0).normal(0, 1, (CLASSES, CLASSES)).astype(np.float32)
+    info = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", CLASSES])  # noqa: E731
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [info("x")], [info("y")], [numpy_helper.from_array(weights, "w")]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)])
+    model.ir_version = 8
+    place(folder / "models", "dense", model)
+    make = ["variants", "make", "dense", "--config", folder / "tessera.toml", "--int8", "--python"]
+    made = tessera(*make, sys.executable)
+    assert made.returncode == 0 and "dense-int8: written to" in made.stdout, made.stderr
+    again = tessera(*make, sys.executable)
+    assert again.returncode == 1 and "exists already: expected --force" in again.stderr, again.stderr
+    missing = tessera(*make, folder / "no-python", "--force")
+    assert missing.returncode == 1 and "--python: cannot run" in missing.stderr, missing.stderr
+    assert sorted(path.name for path in (folder / "models").glob("*dense*")) == ["dense", "dense-int8"], "the one before stays"
+    measured = tessera(
+        "variants", "measure", "dense-int8", "--config", folder / "tessera.toml", "--data", folder / "plain.npz", "--reference", "dense", "--json"
+    )
+    assert measured.returncode == 0, measured.stderr
+    assert json.loads(measured.stdout)[0]["quality"] > 0.8, measured.stdout
+
+
 def test_pipelines_take_variants_instead_of_families(folder: Path) -> None:
     measure(folder, "--labelled", folder / "rows.npz")
     with serve(folder, '\n[pipelines.twice]\nstages = [{ model = "classes" }]\n') as server:

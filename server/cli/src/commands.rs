@@ -19,7 +19,7 @@ use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
 use crate::split::arguments::{SPLIT_EXAMPLES, SplitArgs};
-use crate::variants::arguments::VariantsArgs;
+use crate::variants::arguments::{VARIANTS_EXAMPLES, VariantsArgs};
 use crate::{
     check, colocate, config_command, doctor, explain, explain_request, job, key, load, models_command,
     parallel, parity, plan, profile, simulate, split, variants,
@@ -122,6 +122,7 @@ pub enum Command {
     #[command(after_help = SPLIT_EXAMPLES)]
     Split(Box<SplitArgs>),
     /// Make variants of a model, and measure their quality, for families that answer with less quality before they refuse.
+    #[command(after_help = VARIANTS_EXAMPLES)]
     Variants(VariantsArgs),
     /// Find the fewest devices that keep every objective: gpulets, batch sizes, and why.
     #[command(after_help = plan_examples())]

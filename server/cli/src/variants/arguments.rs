@@ -96,6 +96,14 @@ pub struct MakeArgs {
     pub force: bool,
 }
 
+/// Examples and exit codes, below the actions.
+pub const VARIANTS_EXAMPLES: &str = "\
+Examples:
+  tessera variants make digits-m --repository ./models --int8
+  tessera variants measure digits --config tessera.toml --labelled digits.npz
+
+Exit code 0: success. 1: failure. 2: wrong usage.";
+
 const MEASURE_EXAMPLES: &str = "\
 Examples:
   tessera variants measure digits --config tessera.toml --labelled digits.npz

@@ -37,8 +37,15 @@ pub fn run(config: &Config, arguments: &MakeArgs) -> anyhow::Result<ExitCode> {
             "{}: exists already: expected --force, or another --out",
             folder.display()
         );
-        make(arguments, kind, &model, &folder)?;
-        copy_settings(&root.join(name), &folder, (name, &variant))?;
+        // Servers leave hidden folders out, so a variant that is not complete is not served.
+        let new = folder.with_file_name(format!(".{variant}.tmp"));
+        let made = make(arguments, kind, &model, &new)
+            .and_then(|()| copy_settings(&root.join(name), &new, (name, &variant)))
+            .and_then(|()| replace(&new, &folder));
+        if made.is_err() {
+            let _ = fs::remove_dir_all(&new);
+        }
+        made?;
         output::line(&format!("{variant}: written to {}", folder.display()));
     }
     output::line("Measure their quality with `tessera variants measure` before a family uses them.");
@@ -65,10 +72,16 @@ fn make(arguments: &MakeArgs, kind: &str, model: &Path, folder: &Path) -> anyhow
     if ended.status.success() {
         return Ok(());
     }
-    // Nothing that does not load stays there.
-    let _ = fs::remove_dir_all(folder);
     let said = String::from_utf8_lossy(&ended.stderr);
     anyhow::bail!("{kind}: {}", said.lines().last().unwrap_or("Python failed"))
+}
+
+fn replace(new: &Path, folder: &Path) -> anyhow::Result<()> {
+    let shown = || format!("cannot write {}", folder.display());
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(shown)?;
+    }
+    fs::rename(new, folder).with_context(shown)
 }
 
 /// The settings of the model, under the name of the variant.

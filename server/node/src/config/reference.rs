@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(paths("devices.emulated[2].kind").unwrap(), ["devices.emulated[].kind"]);
         assert_eq!(paths("fleet.nodes[0].http").unwrap(), ["fleet.nodes[].http"]);
         assert_eq!(paths("tenants.a.b.weight").unwrap(), ["tenants.NAME.weight"]);
-        assert_eq!(paths("slo").unwrap(), ["pipelines.NAME.slo", "models.NAME.slo"]);
+        assert_eq!(paths("slo").unwrap(), ["pipelines.NAME.slo", "families.NAME.slo", "models.NAME.slo"]);
         assert_eq!(paths("TESSERA_SERVER_HTTP").unwrap(), ["server.http"]);
         assert_eq!(paths("--lanes").unwrap(), ["lanes.count"]);
         assert!(paths("[limits]").unwrap().len() > 10);
