@@ -516,7 +516,7 @@ impl Actor {
                 let incoming = Incoming {
                     class: query.class,
                     rows: query.rows,
-                    row_bytes: query.row_bytes,
+                    bytes: query.bytes,
                     deadline: query.deadline.map(|deadline| self.clock.at(deadline)),
                 };
                 let _ = done.send(self.core.offers(self.clock.now(), &incoming, &query.wanted));

@@ -46,10 +46,10 @@ pub struct VariantQuery {
     pub wanted: FamilyRequest,
     /// Its class.
     pub class: Class,
-    /// Its rows.
+    /// Its rows. For a model without batches, it is one row.
     pub rows: u32,
-    /// Payload bytes of a row.
-    pub row_bytes: u64,
+    /// Payload bytes of all of them.
+    pub bytes: u64,
     /// Time after which the answer is worthless, if there is one.
     pub deadline: Option<Instant>,
 }

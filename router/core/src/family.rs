@@ -56,12 +56,20 @@ pub struct FamilyRequest {
 pub struct Incoming {
     /// Its class.
     pub class: Class,
-    /// Its rows.
+    /// Its rows. For a model without batches, it is one row.
     pub rows: u32,
-    /// Payload bytes of a row.
-    pub row_bytes: u64,
+    /// Payload bytes of all of them.
+    pub bytes: u64,
     /// Time after which the answer is worthless, if there is one.
     pub deadline: Option<Nanos>,
+}
+
+impl Incoming {
+    /// Its rows at a model with batches of at most `max_batch` rows, and the bytes of each.
+    pub(crate) fn rows_at(&self, max_batch: u32) -> (u32, u64) {
+        let rows = if max_batch > 1 { self.rows.max(1) } else { 1 };
+        (rows, self.bytes / u64::from(rows))
+    }
 }
 
 /// What a request would meet at a variant.

@@ -73,8 +73,10 @@ pub(super) async fn run(
                 lane_time_max: asked.lane_time_max,
             };
             let class = class.map_or(Class::BEST_EFFORT, |class| batching::class(class.get()));
-            let row_bytes = valid.bytes / u64::from(rows.max(1));
-            catalog.router().offers(VariantQuery { wanted, class, rows, row_bytes, deadline }).await.to_vec()
+            let first = request.inputs.first().and_then(|input| input.shape.extents().first().copied());
+            let rows = first.map_or(1, |rows| u32::try_from(rows).unwrap_or(u32::MAX));
+            let bytes = valid.bytes;
+            catalog.router().offers(VariantQuery { wanted, class, rows, bytes, deadline }).await.to_vec()
         }
     };
     let mut parameters = request.parameters.clone();

@@ -47,7 +47,7 @@ impl Router {
         let incoming = Incoming {
             class: arrival.class,
             rows: arrival.rows,
-            row_bytes: arrival.bytes / u64::from(arrival.rows.max(1)),
+            bytes: arrival.bytes,
             deadline: arrival.deadline,
         };
         for (place, model) in self.offers(self.now, &incoming, wanted).into_iter().enumerate() {

@@ -31,8 +31,8 @@ impl Router {
         let variants: SmallVec<[_; 8]> = family.variants().iter().copied().collect();
         let of = |variant: &Variant| {
             let prospect = self.prospect(incoming, variant.model)?;
-            let rows = u64::from(incoming.rows);
-            Some((prospect, self.row_time(variant.model, incoming.row_bytes).saturating_mul(rows)))
+            let (rows, row_bytes) = incoming.rows_at(self.model(variant.model)?.max_batch);
+            Some((prospect, self.row_time(variant.model, row_bytes).saturating_mul(u64::from(rows))))
         };
         let mut known: SmallVec<[_; 8]> = variants.iter().map(of).collect();
         leave_out_dominated(&variants, &mut known);
@@ -70,9 +70,13 @@ impl Router {
 
     /// What a request would meet at a model. `None`: it is not being served.
     fn prospect(&self, incoming: &Incoming, id: ModelId) -> Option<Prospect> {
-        let model = self.model(id).filter(|model| !model.retiring && incoming.rows <= model.max_batch)?;
+        let model = self.model(id).filter(|model| !model.retiring)?;
+        let (rows, row_bytes) = incoming.rows_at(model.max_batch);
+        if rows > model.max_batch {
+            return None;
+        }
         let pool = self.pools.get(model.pool).filter(|pool| !pool.up.is_empty())?;
-        let time = least_time(model, pool, incoming.rows, incoming.row_bytes);
+        let time = least_time(model, pool, rows, row_bytes);
         if !pool.free.is_empty() {
             return Some(Prospect { wait: Nanos::ZERO, time });
         }
