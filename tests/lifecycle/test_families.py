@@ -135,11 +135,10 @@ def test_a_family_answers_as_one_model_and_names_the_variant(folder: Path) -> No
             ({"quality_min": "much"}, "parameter `quality_min`: expected a number from 0 to 1"),
             ({"cost_max": -1}, "parameter `cost_max`: expected milliseconds of lane time above 0, got -1"),
             ({"variant": 3}, "parameter `variant`: expected the name of a variant"),
+            ({"variant": "other"}, "parameter `variant`: expected a variant of `classes`: small, medium, large"),
         ]:
             status, answer = infer(client, **parameters)
             assert status == 400 and said in answer["error"], answer
-        status, answer = infer(client, variant="other")
-        assert status == 503 and "no variant `other` is being served" in answer["error"], answer
         # Explain has the variant.
         request = {"inputs": [row()], "parameters": {"quality_min": 0.7}}
         _, _, headers = client.post("/v2/models/classes/infer", request)
@@ -248,6 +247,11 @@ def test_quality_falls_before_requests_are_refused_and_returns(tmp_path: Path) -
             return {name: one["model_stats"][0]["inference_stats"]["success"]["count"] for name, one in counts.items()}
 
         assert one() == "large"
+        # Lane time counts: 20 and 2 ms.
+        status, answer, _ = client.infer("echo", [[1.0, 2.0, 3.0, 4.0]], cost_max=10)
+        assert (status, answer["parameters"]["variant"]) == (200, "small"), answer
+        status, answer, _ = client.infer("echo", [[1.0, 2.0, 3.0, 4.0]], cost_max=1)
+        assert status == 503 and "that takes at most 1 ms (cost_max) is being served" in answer["error"], answer
         before = answered()
         # Three times what the large one answers.
         sent = tessera(

@@ -50,7 +50,7 @@ pub(super) async fn run(
     (mut entry, trial): (Option<&mut Entry>, &mut Option<Trial>),
 ) -> Result<Answered, Refusal> {
     let config = loaded.config();
-    let asked = asked(&request.parameters, (&loaded.name, family))?;
+    let asked = asked(&request.parameters, (&loaded.name, served, family))?;
     let terms = terms(&config, &request.parameters, false, (context, step))?;
     let Terms { class, deadline, .. } = terms;
     let valid = validate::inputs(&loaded.client, request.inputs.clone())?;
@@ -61,7 +61,7 @@ pub(super) async fn run(
         entry.rows = rows;
     }
     let objective = config.slo.map(Nanos::from);
-    let mut variants = hold(catalog, (served, family), context, objective).await;
+    let mut variants = hold(catalog, (&loaded.name, served, family), context, objective).await;
     let order: Vec<ModelId> = match asked.variant {
         Some(pinned) => {
             variants.iter().filter(|one| one.loaded.name == pinned).map(|one| one.loaded.id).collect()
@@ -152,23 +152,22 @@ pub(super) async fn run(
 /// The variants that are served with the files whose quality was measured. Tells the router of them.
 async fn hold<'a>(
     catalog: &Arc<Catalog>,
-    (served, family): (&ServedEnsemble, &'a ServedFamily),
+    (name, served, family): (&str, &ServedEnsemble, &'a ServedFamily),
     context: &RequestContext,
     objective: Option<Nanos>,
 ) -> Vec<Served<'a>> {
-    let steps = served.ensemble.steps.iter().zip(&family.qualities);
-    let variants = steps.map(|(step, quality)| {
+    let steps = served.ensemble.steps.iter().zip(&family.variants);
+    let variants = steps.map(|(step, (hash, quality))| {
         let Held { loaded, trial, user } = catalog.hold(&step.model, None, context.tenant.number).ok()?;
         trial.into_iter().for_each(Trial::disregard);
-        let is_measured = quality.digest == loaded.hash.to_string();
-        is_measured.then_some(Served { loaded, _user: user, quality })
+        (loaded.hash == *hash).then_some(Served { loaded, _user: user, quality })
     });
     let variants: Vec<Option<Served<'a>>> = variants.collect();
     let models: Vec<Option<ModelId>> =
         variants.iter().map(|one| one.as_ref().map(|one| one.loaded.id)).collect();
     if let Some(spec) = family.changed(&models, objective) {
         for (step, _) in served.ensemble.steps.iter().zip(&models).filter(|(_, model)| model.is_none()) {
-            tracing::warn!(variant = %step.model, "a family goes without it: it is not served, or with files whose quality was not measured");
+            tracing::warn!(family = name, variant = %step.model, "a family goes without it: it is not served, or with files whose quality was not measured");
         }
         catalog.router().family_up(spec).await;
     }
@@ -178,7 +177,7 @@ async fn hold<'a>(
 /// What a request asks for.
 fn asked<'a>(
     parameters: &'a Parameters,
-    (name, family): (&str, &ServedFamily),
+    (name, served, family): (&str, &ServedEnsemble, &ServedFamily),
 ) -> Result<Asked<'a>, Refusal> {
     let wrong = |parameter: &str, expected: String| {
         Refusal::new(Reason::Malformed, format!("parameter `{parameter}`: {expected}"))
@@ -203,7 +202,14 @@ fn asked<'a>(
     }
     let variant = match find(VARIANT) {
         None => None,
-        Some(Parameter::String(variant)) => Some(variant.as_str()),
+        Some(Parameter::String(variant)) => {
+            let known: Vec<&str> = served.ensemble.steps.iter().map(|step| step.model.as_str()).collect();
+            if !known.contains(&variant.as_str()) {
+                let expected = format!("expected a variant of `{name}`: {}", known.join(", "));
+                return Err(wrong(VARIANT, expected));
+            }
+            Some(variant.as_str())
+        }
         Some(_) => return Err(wrong(VARIANT, "expected the name of a variant".to_owned())),
     };
     let lane_time_max = cost_max.map_or(Nanos::NEVER, |millis| Nanos((millis * 1e6) as u64));
@@ -211,10 +217,19 @@ fn asked<'a>(
 }
 
 fn none_suits(name: &str, asked: &Asked<'_>) -> Refusal {
-    let wanted = match asked.variant {
-        Some(variant) => format!("`{variant}`"),
-        None => format!("with a quality of at least {} and that lane time", asked.quality_min),
+    let message = match asked.variant {
+        Some(variant) => format!("family `{name}`: the variant `{variant}` is not being served"),
+        None if asked.lane_time_max == Nanos::NEVER => {
+            format!(
+                "family `{name}`: no variant with a quality of at least {} is being served",
+                asked.quality_min
+            )
+        }
+        None => format!(
+            "family `{name}`: no variant with a quality of at least {} that takes at most {} ms ({COST_MAX}) is being served",
+            asked.quality_min,
+            asked.lane_time_max.0 as f64 / 1e6
+        ),
     };
-    let message = format!("family `{name}`: no variant {wanted} is being served");
     Refusal::new(Reason::ModelNotReady, message)
 }

@@ -13,8 +13,8 @@ use crate::config::FamilySettings;
 pub struct ServedFamily {
     /// Its number in the router.
     pub id: FamilyId,
-    /// The quality of each variant, in the order of the steps.
-    pub qualities: Vec<Quality>,
+    /// The variants, in the order of the steps: the hash of the files whose quality was measured, and the quality.
+    pub variants: Vec<(ContentHash, Quality)>,
     /// Least quality of requests that ask for none.
     pub quality_min: f64,
     /// What the router knows: the versions that are its variants, and the objective.
@@ -23,8 +23,12 @@ pub struct ServedFamily {
 
 impl ServedFamily {
     /// A family of which the router knows nothing yet.
-    pub(super) fn new(id: FamilyId, qualities: Vec<Quality>, settings: &FamilySettings) -> Self {
-        Self { id, qualities, quality_min: settings.quality_min, known: Mutex::default() }
+    pub(super) fn new(
+        id: FamilyId,
+        variants: Vec<(ContentHash, Quality)>,
+        settings: &FamilySettings,
+    ) -> Self {
+        Self { id, variants, quality_min: settings.quality_min, known: Mutex::default() }
     }
 
     /// What the router is to know, if the versions of the variants are not those that it knows. `None` of a variant: it is not served.
@@ -35,7 +39,7 @@ impl ServedFamily {
             return None;
         }
         *known = (models.to_vec(), objective);
-        let variants = models.iter().zip(&self.qualities).filter_map(|(model, quality)| {
+        let variants = models.iter().zip(&self.variants).filter_map(|(model, (_, quality))| {
             Some(Variant { model: (*model)?, quality: millionths(quality.value) })
         });
         Some(FamilySpec { family: self.id, variants: variants.collect(), objective })
@@ -46,7 +50,7 @@ impl ServedFamily {
     /// # Errors
     /// What does not.
     pub(super) fn check(&self) -> Result<(), String> {
-        let kinds = |kind| self.qualities.iter().find(|quality| quality.kind == kind);
+        let kinds = |kind| self.variants.iter().find(|(_, quality)| quality.kind == kind);
         if kinds(QualityKind::Accuracy).is_some() && kinds(QualityKind::Agreement).is_some() {
             return Err("variants: some qualities are accuracies, and others agreements: expected one kind"
                 .to_owned());
@@ -63,7 +67,7 @@ impl ServedFamily {
 
     /// The best quality of its variants.
     pub fn best(&self) -> f64 {
-        self.qualities.iter().map(|quality| quality.value).fold(0.0, f64::max)
+        self.variants.iter().map(|(_, quality)| quality.value).fold(0.0, f64::max)
     }
 }
 
@@ -154,7 +158,7 @@ fn alike(kind: &str, (one, two): (&[TensorSpec], &[TensorSpec]), other: &str) ->
 pub(super) fn qualities<'a>(
     variants: impl Iterator<Item = (&'a str, ContentHash)>,
     stored: impl Fn(&str) -> Result<Option<Quality>, String>,
-) -> Result<Vec<Quality>, String> {
+) -> Result<Vec<(ContentHash, Quality)>, String> {
     let read = |(name, hash): (&'a str, ContentHash)| {
         let remedy = "measure it with `tessera variants measure`";
         let quality = stored(name)?
@@ -164,7 +168,7 @@ pub(super) fn qualities<'a>(
                 "variants: the quality of `{name}` was measured of other files than those that are served: {remedy} again"
             ));
         }
-        Ok(quality)
+        Ok((hash, quality))
     };
     variants.map(read).collect()
 }
@@ -243,8 +247,9 @@ mod tests {
 
     #[test]
     fn the_router_is_told_of_versions_that_changed() {
-        let qualities = [0.9, 0.8].map(|value| Quality { value, ..Quality::default() });
-        let family = ServedFamily::new(FamilyId(3), qualities.to_vec(), &FamilySettings::default());
+        let measured =
+            [0.9, 0.8].map(|value| (ContentHash::of(b"model"), Quality { value, ..Quality::default() }));
+        let family = ServedFamily::new(FamilyId(3), measured.to_vec(), &FamilySettings::default());
         let spec = family.changed(&[Some(ModelId(1)), None], None).unwrap();
         assert_eq!(spec.variants, [Variant { model: ModelId(1), quality: 900_000 }]);
         assert_eq!(family.changed(&[Some(ModelId(1)), None], None), None);
