@@ -2,6 +2,8 @@
 //!
 //! Hot path: it takes no locks, writes no log for a request, and waits only for the next event.
 
+mod control;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,9 +12,8 @@ use gpulet::{BatchError, BatchOutcome, LaneBatch, LaneHandle, LaneReport, Member
 use invariant::expected;
 
 use router_core::{
-    Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, Gatherings, Incoming,
-    LaneClass, LaneId, LaneSpec, LaneState, ModelId, Nanos, Outcome, Position, Reason, RequestId, Router,
-    RouterConfig, SwitchRefusal,
+    Arrival, BatchId, BatchReport, Checker, ConfigError, Effect, Effects, Event, Gatherings, LaneId,
+    LaneState, ModelId, Nanos, Outcome, Position, Reason, RequestId, Router, RouterConfig, SwitchRefusal,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant as TokioInstant, sleep_until};
@@ -197,6 +198,8 @@ impl Actor {
         let (gather, sequence) = (submission.job.gather, submission.job.sequence.clone());
         let is_first = submission.job.stage.is_none_or(|stage| stage.is_first);
         let family = submission.job.family;
+        let arrives =
+            |arrival| family.map_or(Event::Arrive(arrival), |of| Event::ArriveAtVariant(arrival, of));
         if submission.reply.is_closed() {
             if let Some(gather) = gather {
                 self.gatherings.absent(submission.job.model, gather, submission.job.member.rows);
@@ -213,11 +216,8 @@ impl Actor {
                     self.gatherings.arrive(self.clock.now(), gather, arrival);
                     self.feed_gathered();
                 }
-                None if is_first => match family {
-                    Some(family) => self.process(Event::ArriveAtVariant(arrival, family), None),
-                    None => self.process(Event::Arrive(arrival), None),
-                },
-                None => self.process(Event::StageDone(&[arrival]), None),
+                None if !is_first => self.process(Event::StageDone(&[arrival]), None),
+                None => self.process(arrives(arrival), None),
             },
         }
     }
@@ -478,100 +478,6 @@ impl Actor {
         self.sequences.model_down(model);
         for done in self.retiring.remove(&model).unwrap_or_default() {
             let _ = done.send(());
-        }
-    }
-
-    fn control(&mut self, command: Control) {
-        match command {
-            Control::ModelUp(spec, done) => {
-                let free = !self.core.knows(spec.model);
-                self.process(Event::ModelUp(&spec), None);
-                let _ = done.send(free && self.core.knows(spec.model));
-            }
-            Control::ModelChanged(spec, done) => {
-                self.process(Event::ModelChanged(&spec), None);
-                let _ = done.send(());
-            }
-            Control::TenantsChanged(table, done) => {
-                self.process(Event::TenantsChanged(&table), None);
-                let _ = done.send(());
-            }
-            Control::PipelineUp(spec, done) => {
-                self.process(Event::PipelineUp(&spec), None);
-                let _ = done.send(());
-            }
-            Control::PipelineDown(pipeline, done) => {
-                self.process(Event::PipelineDown(pipeline), None);
-                let _ = done.send(());
-            }
-            Control::FamilyUp(spec, done) => {
-                self.process(Event::FamilyUp(&spec), None);
-                let _ = done.send(());
-            }
-            Control::FamilyDown(family, done) => {
-                self.process(Event::FamilyDown(family), None);
-                let _ = done.send(());
-            }
-            Control::Offers(query, done) => {
-                let incoming = Incoming {
-                    class: query.class,
-                    rows: query.rows,
-                    bytes: query.bytes,
-                    deadline: query.deadline.map(|deadline| self.clock.at(deadline)),
-                };
-                let _ = done.send(self.core.offers(self.clock.now(), &incoming, &query.wanted));
-            }
-            Control::ModelDown(model, done) => {
-                self.gatherings.release_model(model);
-                self.feed_gathered();
-                self.retiring.entry(model).or_default().push(done);
-                self.process(Event::ModelDown(model), None);
-                if !self.core.knows(model) {
-                    self.retired(model);
-                }
-            }
-            Control::SequencesUp(id, model, done) => {
-                self.sequences.model_up(id, *model);
-                let _ = done.send(());
-            }
-            Control::EndSequences(id, done) => {
-                self.sequences.close(self.clock.now(), Some(id), Reason::SequenceEnded);
-                self.follow_up();
-                let _ = done.send(());
-            }
-            Control::LaneUp { lane, done } => {
-                let spec = LaneSpec::new(LaneId(lane.id()), LaneClass(lane.lane_class()));
-                self.lanes.insert(lane.id(), lane);
-                self.process(Event::LaneUp(spec), None);
-                let _ = done.send(());
-            }
-            Control::Switch(plan, done) => {
-                let _ = done.send(self.switch(*plan));
-            }
-            Control::LaneIdle(lane, told) => self.tell_idle(lane, told),
-            Control::LaneFailed(lane, told) => self.lane_failed(lane.0, told),
-            Control::LaneDown(lane, done) => {
-                let _ = done.send(self.lane_down(lane));
-            }
-            Control::Drain { until, done } => {
-                self.drained.push(done);
-                self.sequences.close(self.clock.now(), None, Reason::Draining);
-                self.gatherings.close();
-                self.feed_gathered();
-                self.process(Event::Drain { until: self.clock.at(until) }, None);
-            }
-            Control::Snapshot(reply) => {
-                let _ = reply.send(self.core.snapshot());
-            }
-            Control::GatherCounts(reply) => {
-                let _ = reply.send(self.gatherings.counts());
-            }
-            Control::Backlogs(reply) => {
-                let _ = reply.send(self.core.backlogs());
-            }
-            Control::Explain(RecordKey { request, ended }, reply) => {
-                let _ = reply.send(self.core.explain(request, ended));
-            }
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use gpulet::{LaneHandle, LaneSink};
 use router_core::{
-    Explanation, FamilyId, FamilySpec, GatherCounts, LaneId, ModelBacklog, ModelId, ModelSpec, Offers,
-    PipelineId, PipelineSpec, Reason, RequestId, Snapshot, TenantTable,
+    Explanation, FamilyId, FamilySpec, GatherCounts, LaneId, ModelBacklog, ModelId, ModelSpec, PipelineId,
+    PipelineSpec, Reason, RequestId, Snapshot, TenantTable,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
@@ -33,7 +33,7 @@ pub(crate) enum Control {
     PipelineDown(PipelineId, oneshot::Sender<()>),
     FamilyUp(Box<FamilySpec>, oneshot::Sender<()>),
     FamilyDown(FamilyId, oneshot::Sender<()>),
-    Offers(Box<VariantQuery>, oneshot::Sender<Offers>),
+    Choose(Box<VariantQuery>, oneshot::Sender<Option<ModelId>>),
     SequencesUp(ModelId, Box<SequenceModel>, oneshot::Sender<()>),
     EndSequences(ModelId, oneshot::Sender<()>),
     LaneUp { lane: LaneHandle, done: oneshot::Sender<()> },
@@ -115,14 +115,11 @@ impl RouterHandle {
         self.tell(Control::FamilyDown(family, done), wait).await;
     }
 
-    /// The variants that may answer a request, in the order in which they are to be asked. Empty without any, or if the actor has
-    /// ended.
-    pub async fn offers(&self, query: VariantQuery) -> Offers {
-        let (done, offers) = oneshot::channel();
-        match self.control.send(Control::Offers(Box::new(query), done)).await {
-            Ok(()) => offers.await.unwrap_or_default(),
-            Err(_) => Offers::new(),
-        }
+    /// The variant that a request gets. `None`: none suits, or the actor has ended.
+    pub async fn choose(&self, query: VariantQuery) -> Option<ModelId> {
+        let (done, chosen) = oneshot::channel();
+        self.control.send(Control::Choose(Box::new(query), done)).await.ok()?;
+        chosen.await.ok()?
     }
 
     /// The channel for reports of lanes.

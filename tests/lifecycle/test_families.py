@@ -139,6 +139,10 @@ def test_a_family_answers_as_one_model_and_names_the_variant(folder: Path) -> No
         ]:
             status, answer = infer(client, **parameters)
             assert status == 400 and said in answer["error"], answer
+        rows = np.zeros((100, CLASSES)).tolist()
+        body = {"inputs": [{**row(), "shape": [100, CLASSES], "data": sum(rows, [])}]}
+        status, answer, _ = client.post("/v2/models/classes/infer", body)
+        assert status == 400 and "100 rows: expected at most 64" in answer["error"], answer
         # Explain has the variant.
         request = {"inputs": [row()], "parameters": {"quality_min": 0.7}}
         _, _, headers = client.post("/v2/models/classes/infer", request)

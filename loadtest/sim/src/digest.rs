@@ -24,14 +24,11 @@ impl Digest {
             Event::StageDone(arrivals) => (23, arrivals.len() as u64),
             Event::PipelineUp(spec) => (24, u64::from(spec.pipeline.0)),
             Event::PipelineDown(pipeline) => (25, u64::from(pipeline.0)),
-            Event::ArriveAtFamily(arrival, wanted) => {
-                (26, u64::from(arrival.request.slot()) << 32 | u64::from(wanted.family.0))
-            }
             Event::ArriveAtVariant(arrival, _) => {
-                (27, u64::from(arrival.request.slot()) << 32 | u64::from(arrival.model.0))
+                (26, u64::from(arrival.request.slot()) << 32 | u64::from(arrival.model.0))
             }
-            Event::FamilyUp(spec) => (28, u64::from(spec.family.0)),
-            Event::FamilyDown(family) => (29, u64::from(family.0)),
+            Event::FamilyUp(spec) => (27, u64::from(spec.family.0)),
+            Event::FamilyDown(family) => (28, u64::from(family.0)),
             Event::BatchDone(report) => (2, report.batch.0),
             Event::BatchReturned { batch, .. } => (3, batch.0),
             Event::LaneUp(spec) => (4, u64::from(spec.lane.0)),

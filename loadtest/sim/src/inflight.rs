@@ -11,13 +11,11 @@ pub(crate) struct Request {
     pub model: u32,
     pub tenant: u16,
     pub rows: u32,
-    /// Its part in a roll-out or in a pipeline.
+    /// Its part in a roll-out, in a pipeline or in a family.
     pub part: Part,
-    /// Of a family's request, the model that ran it last.
-    pub ran: Option<u32>,
 }
 
-/// A request's part in a roll-out or in a pipeline.
+/// A request's part in a roll-out, in a pipeline or in a family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Its model is not being rolled out.
@@ -32,6 +30,8 @@ pub(crate) enum Part {
     Canary,
     /// It runs on the canary only to compare outputs.
     Mirror,
+    /// Its model is a family, of which it got this variant: the number of a model.
+    Variant(u32),
     /// It is a part of a stage of a pipeline's request, which is counted.
     Stage {
         /// Slot of the pipeline's request.
@@ -77,15 +77,6 @@ impl InFlight {
         entry.request.as_ref()
     }
 
-    /// A model runs a request.
-    pub(crate) fn ran(&mut self, id: RequestId, model: u32) {
-        let entry = self.entries.get_mut(id.slot() as usize);
-        let entry = entry.filter(|entry| entry.generation == id.generation());
-        if let Some(request) = entry.and_then(|entry| entry.request.as_mut()) {
-            request.ran = Some(model);
-        }
-    }
-
     pub(crate) fn remove(&mut self, id: RequestId) -> Option<Request> {
         let entry = self.entries.get_mut(id.slot() as usize)?;
         let request = entry.request.take_if(|_| entry.generation == id.generation())?;
@@ -110,15 +101,8 @@ mod tests {
 
     #[test]
     fn a_slot_is_used_again_and_the_old_name_means_nothing_then() {
-        let request = |arrived| Request {
-            arrived,
-            deadline: None,
-            model: 0,
-            tenant: 0,
-            rows: 1,
-            part: Part::None,
-            ran: None,
-        };
+        let request =
+            |arrived| Request { arrived, deadline: None, model: 0, tenant: 0, rows: 1, part: Part::None };
         let mut requests = InFlight::default();
         let first = requests.insert(request(1));
         assert_eq!(requests.remove(first), Some(request(1)));

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use router_core::BatchId;
+use router_core::{BatchId, LaneId, ModelLanes};
+use workload::{Model, Workload};
 
 use crate::error::Breach;
 
@@ -193,6 +194,17 @@ impl Lanes {
         lane.epoch = lane.epoch.wrapping_add(1);
         Some(Some(running))
     }
+}
+
+/// The lanes that run a model.
+pub(crate) fn lanes_of(workload: &Workload, model: &Model) -> ModelLanes {
+    let lanes = &workload.lanes;
+    if model.lanes.is_none() && !lanes.idle_priority {
+        return ModelLanes::All;
+    }
+    let of = |lane| LaneId(if lanes.idle_priority && model.best_effort { lanes.count + lane } else { lane });
+    let given = model.lanes.clone().unwrap_or_else(|| (0..lanes.count).collect());
+    ModelLanes::Only(given.into_iter().map(of).collect())
 }
 
 #[cfg(test)]

@@ -137,7 +137,7 @@ impl Rollouts {
             return as_it_was;
         };
         let arm = match request.part {
-            Part::None | Part::Stage { .. } => return as_it_was,
+            Part::None | Part::Variant(_) | Part::Stage { .. } => return as_it_was,
             Part::Mirror => {
                 let tenant = request.tenant;
                 let event = if outcome == Outcome::Done {

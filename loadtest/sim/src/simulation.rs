@@ -12,18 +12,17 @@ use std::collections::VecDeque;
 
 use invariant::Violation;
 use router_core::{
-    Arrival, BatchId, BatchReport, Checker, Class, Effect, Effects, Event, LaneClass, LaneId, LaneSpec,
-    ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, Router, ShapeKey, Switch, Tenant,
+    Arrival, BatchId, BatchReport, Checker, Class, Effect, Effects, Event, FamilyId, Incoming, LaneClass,
+    LaneId, LaneSpec, ModelId, ModelLanes, ModelMove, ModelSpec, Nanos, Outcome, Router, ShapeKey, Switch,
+    Tenant,
 };
-use workload::{
-    Arrivals, ExecutionNoise, Extent, LaneChange, Model, ObjectiveSplit, Offered, Pipeline, Workload,
-};
+use workload::{Arrivals, ExecutionNoise, Extent, LaneChange, ObjectiveSplit, Offered, Pipeline, Workload};
 
 use crate::digest::Digest;
 use crate::error::{Breach, Broken, SimError};
 use crate::figures::Figures;
 use crate::inflight::{InFlight, Part, Request};
-use crate::lanes::{Held, Lanes};
+use crate::lanes::{Held, Lanes, lanes_of};
 use crate::partition::Partitioned;
 use crate::report::{Report, SpanEnd, Stopped};
 use crate::rollouts::Rollouts;
@@ -471,18 +470,25 @@ impl Simulation {
             return self.flow_arrives(&offered, deadline);
         }
         let (model_number, tenant, rows) = (offered.model, offered.tenant, offered.rows);
-        let wanted = model.family.as_ref().map(|family| Families::wanted(model_number, family));
-        let (version, part) = self.rollouts.route(model_number, tenant);
-        let request =
-            Request { arrived: self.now, deadline, model: model_number, tenant, rows, part, ran: None };
+        let class = if model.best_effort { Class::BEST_EFFORT } else { Class::new(model.priority) };
+        let bytes = model.row_bytes.saturating_mul(u64::from(rows));
+        let (family, (version, part)) = match &model.family {
+            None => (None, self.rollouts.route(model_number, tenant)),
+            Some(family) => {
+                let incoming = Incoming { class, rows, bytes, deadline };
+                let variant = families::choose(&mut self.router, self.now, &incoming, (model_number, family));
+                (Some(FamilyId(model_number)), (variant, Part::Variant(variant.0)))
+            }
+        };
+        let request = Request { arrived: self.now, deadline, model: model_number, tenant, rows, part };
         let arrival = Arrival {
             request: self.requests.insert(request),
             model: version,
-            class: if model.best_effort { Class::BEST_EFFORT } else { Class::new(model.priority) },
-            tenant: Tenant::new(offered.tenant),
+            class,
+            tenant: Tenant::new(tenant),
             shape: ShapeKey::default(),
-            rows: offered.rows,
-            bytes: model.row_bytes.saturating_mul(u64::from(offered.rows)),
+            rows,
+            bytes,
             deadline,
             timeout_action: Default::default(),
             pipeline: None,
@@ -492,8 +498,8 @@ impl Simulation {
             self.figures.window.to = self.figures.window.to.min(self.now.saturating_add(1));
         }
         self.figures.came(&request);
-        match wanted {
-            Some(wanted) => self.feed(Event::ArriveAtFamily(arrival, wanted)),
+        match family {
+            Some(family) => self.feed(Event::ArriveAtVariant(arrival, family)),
             None => self.feed(Event::Arrive(arrival)),
         }
     }
@@ -559,11 +565,6 @@ impl Simulation {
                 let (workload, rollouts) = (&self.workload, &self.rollouts);
                 let (model, canary) = rollouts.model_of(model);
                 let held = Held { batch, model, canary, rows };
-                if !self.families.is_empty() {
-                    for member in effects.members(members) {
-                        self.requests.ran(*member, model);
-                    }
-                }
                 let predicted = |one: &Partitioned| one.co_located_time(lane.0, held, &self.lanes);
                 let profiled = self.partition.as_deref().map(predicted).transpose()?;
                 let time = || match profiled {
@@ -629,17 +630,6 @@ impl Simulation {
             trace: self.trace.as_ref().map(Trace::lines).unwrap_or_default(),
         }))
     }
-}
-
-/// The lanes that run a model.
-fn lanes_of(workload: &Workload, model: &Model) -> ModelLanes {
-    let lanes = &workload.lanes;
-    if model.lanes.is_none() && !lanes.idle_priority {
-        return ModelLanes::All;
-    }
-    let of = |lane| LaneId(if lanes.idle_priority && model.best_effort { lanes.count + lane } else { lane });
-    let given = model.lanes.clone().unwrap_or_else(|| (0..lanes.count).collect());
-    ModelLanes::Only(given.into_iter().map(of).collect())
 }
 
 /// How long a batch takes on a lane.

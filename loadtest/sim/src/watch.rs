@@ -104,7 +104,6 @@ mod tests {
             tenant: 0,
             rows: 1,
             part: Part::None,
-            ran: None,
         };
         let (first, second) = (requests.insert(due(10)), requests.insert(due(20)));
         let mut start = |now, batch, members: &[RequestId]| {
@@ -127,7 +126,6 @@ mod tests {
             tenant: 0,
             rows: 1,
             part: Part::None,
-            ran: None,
         });
         watch.dispatched(Nanos(1), BatchId(1), &[one], &requests).unwrap();
         watch.ended(BatchId(1));

@@ -193,6 +193,29 @@ impl ModelSection {
         }
     }
 
+    /// A section without lanes and profile, for the traffic of a pipeline or a family: a request of a row, at no rate.
+    pub(crate) fn of_traffic(role: Role, slo: Span) -> Self {
+        Self {
+            role,
+            count: 1,
+            slo: Some(slo),
+            model: None,
+            load: None,
+            lanes: None,
+            profile: None,
+            rate: None,
+            arrivals: ArrivalsSection::default(),
+            rows: RowsSection::default(),
+            row_bytes: kibibyte(),
+            priority: 0,
+            class: ClassSection::Online,
+            tenants: BTreeMap::new(),
+            deadline: true,
+            overhead: None,
+            rollout: None,
+        }
+    }
+
     /// Marks it as a part of a pipeline or of a family with this objective. Without an objective of its own, it has the longest of these.
     pub(crate) fn mark_part(&mut self, slo: Span) {
         let before = if self.role == Role::StageModel { self.slo } else { None };
@@ -252,7 +275,7 @@ pub(crate) struct ArrivalsSection {
 }
 
 /// `rows = 1` or `rows = [[1, 0.9], [4, 0.1]]`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum RowsSection {
     Fixed(u32),
     Weighted(Vec<(u32, f64)>),

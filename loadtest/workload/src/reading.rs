@@ -84,42 +84,24 @@ fn build(mut document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result
     pipeline::mark_stage_models(&mut document.models, &document.pipelines);
     family::check_variants(&document.families, &document.models)?;
     family::mark_variants(&mut document.models, &document.families);
-    let families = std::mem::take(&mut document.families);
-    let variants: BTreeMap<String, family::Variants> = families
-        .iter()
-        .map(|(name, family)| {
-            let variants = family.variants.iter().map(|(variant, quality)| (variant.clone(), *quality));
-            (name.clone(), (variants.collect(), family.quality_min))
-        })
-        .collect();
     let mut traffic = pipeline::traffic(&document.pipelines);
-    if let Some(name) = variants.keys().find(|name| traffic.contains_key(*name)) {
+    if let Some(name) = document.families.keys().find(|name| traffic.contains_key(*name)) {
         let problem = format!("the name `{name}` is taken by a pipeline");
         return Err(WorkloadError::new(format!("families.{name}"), problem));
     }
-    traffic.extend(family::traffic(families));
+    traffic.extend(family::traffic(&document.families));
     let mut models = read_models(&document, &traffic, lines, (&tenants, lanes.count), files)?;
     let own = models.len().saturating_sub(traffic.len());
     pipeline::read(&document.pipelines, &mut models, own)?;
-    family::read(&variants, &mut models, own)?;
-    if let Some(name) = variants.keys().next() {
+    family::read(&document.families, &mut models, own)?;
+    if let Some((name, section)) = traffic.first_key_value() {
         let roll_out = models.iter().any(|model| model.rollout.is_some());
         let other =
             [(partition.is_some(), "[devices]"), (fleet.is_some(), "[fleet]"), (roll_out, "roll-outs")];
         if let Some((_, other)) = other.into_iter().find(|(is, _)| *is) {
-            let problem =
-                format!("families are simulated on fixed lanes without {other}: remove one of them");
-            return Err(WorkloadError::new(format!("families.{name}"), problem));
-        }
-    }
-    if let Some((name, _)) = document.pipelines.first_key_value() {
-        let roll_out = models.iter().any(|model| model.rollout.is_some());
-        let other =
-            [(partition.is_some(), "[devices]"), (fleet.is_some(), "[fleet]"), (roll_out, "roll-outs")];
-        if let Some((_, other)) = other.into_iter().find(|(is, _)| *is) {
-            let problem =
-                format!("pipelines are simulated on fixed lanes without {other}: remove one of them");
-            return Err(WorkloadError::new(format!("pipelines.{name}"), problem));
+            let table = section.table();
+            let problem = format!("{table} are simulated on fixed lanes without {other}: remove one of them");
+            return Err(WorkloadError::new(format!("{table}.{name}"), problem));
         }
     }
     if let Some(fleet) = &fleet {

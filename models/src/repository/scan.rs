@@ -231,11 +231,16 @@ impl Repository {
 
     /// The labels of an output: the lines of the file that `config.pbtxt` names, in the model's folder.
     pub fn labels(&self, name: &ModelName, file: &str) -> Result<Vec<String>, LoadError> {
+        let text = self.text(name, file)?;
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    /// The text of a file in a model's folder.
+    pub fn text(&self, name: &ModelName, file: &str) -> Result<String, LoadError> {
         let refuse = |reason: String| files_error(name, reason);
         let inner = Path::new(name.as_str()).join(file);
         let bytes = confined::read(&self.root, &inner, TEXT_BYTES_MAX).map_err(refuse)?;
-        let text = std::str::from_utf8(&bytes).map_err(|_| refuse(format!("{file}: is not UTF-8")))?;
-        Ok(text.lines().map(str::to_owned).collect())
+        String::from_utf8(bytes.into()).map_err(|_| refuse(format!("{file}: is not UTF-8")))
     }
 }
 

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use crate::{
-    BatchId, Class, FamilyId, FamilyRequest, FamilySpec, LaneId, LaneSpec, ModelId, ModelSpec, Nanos,
-    PipelineId, PipelineSpec, Position, RequestId, ShapeKey, Switch, SwitchRefusal, Tenant, TenantTable,
+    BatchId, Class, FamilyId, FamilySpec, LaneId, LaneSpec, ModelId, ModelSpec, Nanos, PipelineId,
+    PipelineSpec, Position, RequestId, ShapeKey, Switch, SwitchRefusal, Tenant, TenantTable,
 };
 
 /// A request that arrives.
@@ -61,10 +61,7 @@ pub struct BatchReport {
 pub enum Event<'a> {
     /// A request arrived.
     Arrive(Arrival),
-    /// A request to a family arrived: it gets one of its variants, or is refused. The model of the arrival is not used.
-    ArriveAtFamily(Arrival, FamilyRequest),
-    /// A request to a family arrived, for the variant in it: one of [`Router::offers`](crate::Router::offers), for callers that prepare
-    /// requests for each model. If it is refused because it would be late, the next one may answer it.
+    /// A request to a family arrived, for the variant that [`Router::choose`](crate::Router::choose) gave it.
     ArriveAtVariant(Arrival, FamilyId),
     /// Requests that arrived together, from a sender that forms batches. Each is admitted or refused by itself, and no batch
     /// starts before all of them are queued.
@@ -177,8 +174,6 @@ pub enum Reason {
     IdInUse,
     /// Its tenant has used up its quota.
     Quota,
-    /// Variants of its family that are served have less quality, or take more lane time, than the request asks for.
-    NoVariant,
 }
 
 /// What the caller must do.

@@ -40,6 +40,11 @@ pub struct Variant {
     pub quality: u32,
 }
 
+/// A quality from 0 to 1 in millionths.
+pub fn millionths(quality: f64) -> u32 {
+    (quality * 1e6).round().clamp(0.0, 1e6) as u32
+}
+
 /// What a request to a family asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FamilyRequest {
@@ -79,11 +84,13 @@ pub(crate) struct Prospect {
     pub wait: Nanos,
     /// Time of a batch of it.
     pub time: Nanos,
+    /// Lane time of it, in batches of the best size. Zero while unknown.
+    pub lane_time: Nanos,
 }
 
 impl Prospect {
     /// Whether it would wait longer than this part, in thousandths, of the time that it can wait.
-    pub(crate) fn waits_longer_than(&self, part: u64, objective: Nanos) -> bool {
+    fn waits_longer_than(&self, part: u64, objective: Nanos) -> bool {
         let can_wait = objective.0.saturating_sub(self.time.0);
         self.time > objective || self.wait.0 > can_wait / 1_000 * part
     }
@@ -194,7 +201,10 @@ mod tests {
     }
 
     fn prospects(wait: u64, times: [u64; 3]) -> Vec<Option<Prospect>> {
-        let of = |time| Prospect { wait: Nanos::from_millis(wait), time: Nanos::from_millis(time) };
+        let of = |time| {
+            let time = Nanos::from_millis(time);
+            Prospect { wait: Nanos::from_millis(wait), time, lane_time: time }
+        };
         times.map(|time| Some(of(time))).to_vec()
     }
 

@@ -54,12 +54,12 @@ pub use cost::CostModel;
 pub use cycle::{Cycle, CycleSlot};
 pub use error::ConfigError;
 pub use event::{Arrival, BatchReport, Effect, Effects, Event, Members, Outcome, Reason, TimeoutAction};
-pub use family::{FamilyId, FamilyRequest, FamilySpec, Incoming, Variant};
+pub use family::{FamilyId, FamilyRequest, FamilySpec, Incoming, Variant, millionths};
 pub use forecast::Forecast;
 pub use gatherings::{Gather, GatherCounts, Gatherings};
 pub use id::{BatchId, Class, LaneClass, LaneId, ModelId, RequestId, ShapeKey, Tenant};
 pub use machine::{
-    Checker, FamilySnapshot, LaneSnapshot, ModelBacklog, ModelSnapshot, Offers, Router, Snapshot, Violation,
+    Checker, FamilySnapshot, LaneSnapshot, ModelBacklog, ModelSnapshot, Router, Snapshot, Violation,
 };
 pub use pipeline::{PipelineId, PipelineSpec, PipelineStage, Position, Split};
 pub use protection::Protect;

@@ -44,7 +44,6 @@ use crate::time_quota::Tokens;
 use crate::{FamilyId, LaneId, LaneState, ModelId, Nanos, PipelineId, RequestId, RouterConfig};
 
 pub use backlog::ModelBacklog;
-pub use families::Offers;
 pub use invariants::{Checker, Violation};
 pub use snapshot::{FamilySnapshot, LaneSnapshot, ModelSnapshot, Snapshot};
 
@@ -112,7 +111,6 @@ impl Router {
         if matches!(
             event,
             Event::Arrive(_)
-                | Event::ArriveAtFamily(..)
                 | Event::ArriveAtVariant(..)
                 | Event::ArriveTogether(_)
                 | Event::StageDone(_)
@@ -126,14 +124,13 @@ impl Router {
             protection.advance(self.now);
         }
         match event {
-            Event::Arrive(arrival) => self.arrive(&arrival, true, effects),
-            Event::ArriveAtFamily(arrival, wanted) => self.arrive_at_family(&arrival, &wanted, effects),
-            Event::ArriveAtVariant(arrival, family) => self.arrive_at_variant(&arrival, family, effects),
+            Event::Arrive(arrival) => self.arrive(&arrival, true, None, effects),
+            Event::ArriveAtVariant(arrival, family) => self.arrive(&arrival, true, Some(family), effects),
             Event::ArriveTogether(arrivals) => {
-                arrivals.iter().for_each(|arrival| self.arrive(arrival, true, effects))
+                arrivals.iter().for_each(|arrival| self.arrive(arrival, true, None, effects))
             }
             Event::StageDone(arrivals) => {
-                arrivals.iter().for_each(|arrival| self.arrive(arrival, false, effects))
+                arrivals.iter().for_each(|arrival| self.arrive(arrival, false, None, effects))
             }
             Event::Cancel(request) => self.cancel(request, effects),
             Event::BatchDone(report) => self.batch_done(report, effects),

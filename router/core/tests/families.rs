@@ -5,8 +5,8 @@
 use router_core::batch::{BatchOptions, Policy};
 use router_core::{
     Arrival, BatchId, BatchReport, Class, Effect, Effects, Event, FamilyId, FamilyRequest, FamilySpec,
-    LaneClass, LaneId, LaneSpec, ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint, Reason,
-    RequestId, Router, RouterConfig, ShapeKey, Tenant, Variant,
+    Incoming, LaneClass, LaneId, LaneSpec, ModelId, ModelLanes, ModelSpec, Nanos, Outcome, ProfilePoint,
+    Reason, RequestId, Router, RouterConfig, ShapeKey, Tenant, Variant,
 };
 
 const FAMILY: FamilyId = FamilyId(7);
@@ -25,6 +25,7 @@ enum Came {
     Runs(u32),
     Waits,
     Refused(Reason),
+    NoVariant,
 }
 
 fn bench() -> Bench {
@@ -70,20 +71,25 @@ impl Bench {
     fn arrive(&mut self, at_ms: u64, within_ms: u64, quality_min: u32, lane_time_max: Nanos) -> Came {
         let request = RequestId::new(self.next, 0);
         self.next += 1;
+        let deadline = Some(Nanos::from_millis(at_ms + within_ms));
+        let wanted = FamilyRequest { family: FAMILY, quality_min, lane_time_max };
+        let incoming = Incoming { class: Class::new(0), rows: 1, bytes: 64, deadline };
+        let Some(model) = self.router.choose(Nanos::from_millis(at_ms), &incoming, &wanted) else {
+            return Came::NoVariant;
+        };
         let arrival = Arrival {
             request,
-            model: ModelId(u32::MAX),
-            class: Class::new(0),
+            model,
+            class: incoming.class,
             tenant: Tenant::new(0),
             shape: ShapeKey::default(),
-            rows: 1,
-            bytes: 64,
-            deadline: Some(Nanos::from_millis(at_ms + within_ms)),
+            rows: incoming.rows,
+            bytes: incoming.bytes,
+            deadline,
             timeout_action: Default::default(),
             pipeline: None,
         };
-        let wanted = FamilyRequest { family: FAMILY, quality_min, lane_time_max };
-        self.feed(at_ms, Event::ArriveAtFamily(arrival, wanted));
+        self.feed(at_ms, Event::ArriveAtVariant(arrival, FAMILY));
         for effect in &self.effects {
             match effect {
                 Effect::Dispatch { model, .. } => return Came::Runs(model.0),
@@ -152,9 +158,9 @@ fn a_request_may_ask_for_more_quality_or_for_less_lane_time() {
     // Others get the last variant by now. It waits for the one that it asks for, or is refused.
     assert_eq!(busy.arrive(30, 2_000, 850_000, Nanos::NEVER), Came::Waits);
     assert_eq!(busy.arrive(30, 50, 850_000, Nanos::NEVER), Came::Refused(Reason::DeadlineUnmeetable));
-    assert_eq!(bench().arrive(0, 200, 950_000, Nanos::NEVER), Came::Refused(Reason::NoVariant));
+    assert_eq!(bench().arrive(0, 200, 950_000, Nanos::NEVER), Came::NoVariant);
     assert_eq!(bench().arrive(0, 200, 0, Nanos::from_millis(20)), Came::Runs(1));
-    assert_eq!(bench().arrive(0, 200, 0, Nanos::from_millis(4)), Came::Refused(Reason::NoVariant));
+    assert_eq!(bench().arrive(0, 200, 0, Nanos::from_millis(4)), Came::NoVariant);
     assert_eq!(bench().arrive(0, 30, 0, Nanos::NEVER), Came::Runs(1), "the best takes 40 ms");
 }
 
@@ -197,5 +203,5 @@ fn a_family_goes_without_variants_that_are_not_served() {
     assert_eq!(bench.simple(1), Came::Runs(1));
     bench.feed(1, Event::ModelDown(ModelId(2)));
     bench.feed(1, Event::FamilyDown(FAMILY));
-    assert_eq!(bench.simple(2), Came::Refused(Reason::NoVariant));
+    assert_eq!(bench.simple(2), Came::NoVariant);
 }

@@ -95,7 +95,7 @@ fn profile(
     let contention = arguments.contention.then(|| fewest(&cores, machine.units())).transpose()?;
     let source = Source::open(&config.repository)?;
     let (mut subjects, mut failed) =
-        subjects::gather(&source, config, &arguments.models, &arguments.batches)?;
+        subjects::gather(&source, config, ("--model", &arguments.models), &arguments.batches)?;
     let ort = models::engine::ort::discover(config.repository.ort_library.as_deref(), &environment.ort);
     let loader = Loader::new(ort);
     choose_shapes(arguments, &mut subjects, &mut failed)?;

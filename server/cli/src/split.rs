@@ -128,10 +128,7 @@ fn split(config: &Config, arguments: &SplitArgs, environment: &Environment) -> a
     );
     let source = Source::open(&config.repository)?;
     let asked = std::slice::from_ref(&arguments.model);
-    let (found, failed) = subjects::gather(&source, config, asked, &[])?;
-    if let Some(failure) = failed.first() {
-        anyhow::bail!("model `{}`: {}", failure.model, failure.reason);
-    }
+    let found = subjects::find(&source, config, "MODEL", asked)?;
     let found = found.into_iter().next().context("expected a model")?;
     let files = found.read(&source).map_err(anyhow::Error::msg)?;
     let stage_names = (1..=count).map(|number| ModelName::new(&format!("{}-{number}", found.name)));

@@ -41,10 +41,7 @@ fn measure(config: &Config, arguments: &MeasureArgs, environment: &Environment) 
     let root = config.repository.path.as_deref().context("--repository: expected a folder of models")?;
     let names = models_of(&config.families, &arguments.names);
     let source = Source::open(&config.repository)?;
-    let (found, failed) = subjects::gather(&source, config, &names, &[])?;
-    if let Some(failure) = failed.first() {
-        anyhow::bail!("model `{}`: {}", failure.model, failure.reason);
-    }
+    let found = subjects::find(&source, config, "NAME", &names)?;
     for subject in &found {
         let folder = root.join(subject.name.as_str());
         anyhow::ensure!(folder.is_dir(), "{}: expected a folder, for {QUALITY_FILE}", folder.display());
@@ -57,9 +54,9 @@ fn measure(config: &Config, arguments: &MeasureArgs, environment: &Environment) 
         .or(arguments.data.as_deref())
         .context("expected --labelled or --data")?;
     let rows = Rows::open(path)?;
+    let cores = crate::split::cores(arguments.cores)?;
     let answers_of = |subject: &Subject, label: Option<&str>| -> anyhow::Result<Answers> {
         let files = subject.read(&source).map_err(anyhow::Error::msg)?;
-        let cores = crate::split::cores(arguments.cores)?;
         let mut session = loader.load(&files, &subject.config.load_options(&cores, false))?;
         let context = || format!("model `{}`", subject.name);
         Answers::of(session.as_mut(), &rows, arguments.output.as_deref(), label).with_context(context)
@@ -67,10 +64,7 @@ fn measure(config: &Config, arguments: &MeasureArgs, environment: &Environment) 
     let reference = match &arguments.reference {
         None => None,
         Some(name) => {
-            let (found, failed) = subjects::gather(&source, config, std::slice::from_ref(name), &[])?;
-            if let Some(failure) = failed.first() {
-                anyhow::bail!("model `{}`: {}", failure.model, failure.reason);
-            }
+            let found = subjects::find(&source, config, "--reference", std::slice::from_ref(name))?;
             let subject = found.first().context("--reference: expected a model")?;
             Some((name.clone(), answers_of(subject, None)?.classes))
         }

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use node::batching;
-use node::catalog::{Catalog, Held, Loaded, Quality, ServedEnsemble, ServedFamily, Trial, millionths};
+use node::catalog::{Catalog, Held, Loaded, Quality, ServedEnsemble, ServedFamily, Trial};
 use node::reason::{Reason, Refusal};
 use node::request_log::{Entry, StageEntry};
-use oip::{InferRequest, Parameter, Parameters};
+use oip::{InferRequest, Parameter, Parameters, TensorData};
 use router::{Timing, VariantQuery};
-use router_core::{Class, FamilyRequest, ModelId, Nanos};
+use router_core::{Class, FamilyRequest, ModelId, Nanos, millionths};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::infer::{PartOf, StepOf, Terms, attempt, terms};
 use super::{Answered, RequestContext};
-use crate::validate;
 
 /// Least quality, from 0 to 1.
 const QUALITY_MIN: &str = "quality_min";
@@ -53,19 +52,16 @@ pub(super) async fn run(
     let asked = asked(&request.parameters, (&loaded.name, served, family))?;
     let terms = terms(&config, &request.parameters, false, (context, step))?;
     let Terms { class, deadline, .. } = terms;
-    let valid = validate::inputs(&loaded.client, request.inputs.clone())?;
-    let rows = valid.member.rows;
     if let Some(entry) = &mut entry {
         (entry.class, entry.best_effort) = (class.map_or(0, NonZeroU32::get), class.is_none());
         entry.objective = deadline.map(|deadline| deadline.saturating_duration_since(context.arrived));
-        entry.rows = rows;
     }
     let objective = config.slo.map(Nanos::from);
-    let mut variants = hold(catalog, (&loaded.name, served, family), context, objective).await;
-    let order: Vec<ModelId> = match asked.variant {
-        Some(pinned) => {
-            variants.iter().filter(|one| one.loaded.name == pinned).map(|one| one.loaded.id).collect()
-        }
+    let variants = hold(catalog, (&loaded.name, served, family), context, objective).await;
+    let first = request.inputs.first().and_then(|input| input.shape.extents().first().copied());
+    let rows = first.map_or(1, |rows| u32::try_from(rows).unwrap_or(u32::MAX));
+    let chosen = match asked.variant {
+        Some(pinned) => variants.iter().position(|one| one.loaded.name == pinned),
         None => {
             let wanted = FamilyRequest {
                 family: family.id,
@@ -73,38 +69,25 @@ pub(super) async fn run(
                 lane_time_max: asked.lane_time_max,
             };
             let class = class.map_or(Class::BEST_EFFORT, |class| batching::class(class.get()));
-            let first = request.inputs.first().and_then(|input| input.shape.extents().first().copied());
-            let rows = first.map_or(1, |rows| u32::try_from(rows).unwrap_or(u32::MAX));
-            let bytes = valid.bytes;
-            catalog.router().offers(VariantQuery { wanted, class, rows, bytes, deadline }).await.to_vec()
+            let query = VariantQuery { wanted, class, rows, bytes: bytes_of(&request), deadline };
+            let id = catalog.router().choose(query).await;
+            variants.iter().position(|one| Some(one.loaded.id) == id)
         }
     };
-    let mut parameters = request.parameters.clone();
-    parameters.retain(|(name, _)| ![QUALITY_MIN, COST_MAX, VARIANT].contains(&name.as_str()));
-    let mut ended = Err(none_suits(&loaded.name, &asked));
-    let mut tried = Vec::new();
-    for id in order {
-        let Some(place) = variants.iter().position(|one| one.loaded.id == id) else { continue };
-        let variant = variants.swap_remove(place);
-        let of = StepOf { terms, part: PartOf::Family(family.id) };
-        let request = InferRequest {
-            model_name: variant.loaded.name.clone(),
-            model_version: None,
-            parameters: parameters.clone(),
-            ..request.clone()
-        };
-        let started = context.arrived.elapsed();
-        let mut none = None;
-        let answer = attempt(
-            catalog,
-            &variant.loaded,
-            request,
-            context,
-            (None, Some(of)),
-            (entry.as_deref_mut(), &mut none),
-        )
-        .await;
-        tried.push(StageEntry {
+    let Some(variant) = chosen.and_then(|place| variants.get(place)) else {
+        return Err(none_suits((&loaded.name, rows), &asked, &variants));
+    };
+    let rows = if variant.loaded.client.max_batch > 0 { rows } else { 1 };
+    let mut request = request;
+    request.model_name.clone_from(&variant.loaded.name);
+    request.model_version = None;
+    request.parameters.retain(|(name, _)| ![QUALITY_MIN, COST_MAX, VARIANT].contains(&name.as_str()));
+    let of = StepOf { terms, part: PartOf::Family(family.id) };
+    let (started, mut none) = (context.arrived.elapsed(), None);
+    let ends = (entry.as_deref_mut(), &mut none);
+    let ended = attempt(catalog, &variant.loaded, request, context, (None, Some(of)), ends).await;
+    if let Some(entry) = &mut entry {
+        entry.pipeline = vec![StageEntry {
             name: variant.loaded.name.as_str().into(),
             model: variant.loaded.name.as_str().into(),
             version: variant.loaded.version,
@@ -112,26 +95,14 @@ pub(super) async fn run(
             parts: 1,
             started,
             ended: context.arrived.elapsed(),
-            timing: answer.as_ref().map(|answered| answered.timing).unwrap_or_default(),
-            reason: answer.as_ref().err().map(|refusal| refusal.reason),
-        });
-        let late = match &answer {
-            Err(refusal) => {
-                variant.loaded.refused(refusal.reason);
-                variant.loaded.statistics.failed(context.arrived.elapsed());
-                refusal.reason == Reason::DeadlineUnmeetable
-            }
-            Ok(_) => false,
-        };
-        ended = answer.map(|answered| (answered, variant));
-        if !late {
-            break;
-        }
+            timing: ended.as_ref().map(|answered| answered.timing).unwrap_or_default(),
+            reason: ended.as_ref().err().map(|refusal| refusal.reason),
+        }];
     }
-    if let Some(entry) = &mut entry {
-        entry.pipeline = tried;
-    }
-    let (mut answered, variant) = ended?;
+    let mut answered = ended.inspect_err(|refusal| {
+        variant.loaded.refused(refusal.reason);
+        variant.loaded.statistics.failed(context.arrived.elapsed());
+    })?;
     let total = context.arrived.elapsed();
     let met = deadline.map(|deadline| Instant::now() <= deadline);
     trial.take().into_iter().for_each(|trial| trial.answered(met != Some(false)));
@@ -216,20 +187,38 @@ fn asked<'a>(
     Ok(Asked { quality_min, lane_time_max, variant })
 }
 
-fn none_suits(name: &str, asked: &Asked<'_>) -> Refusal {
+/// Bytes of the inputs of a request.
+fn bytes_of(request: &InferRequest) -> u64 {
+    let bytes = request.inputs.iter().map(|input| match &input.data {
+        TensorData::Inline(data) => data.len() as u64,
+        TensorData::Shared(_) => 0,
+    });
+    bytes.sum()
+}
+
+fn none_suits((name, rows): (&str, u32), asked: &Asked<'_>, variants: &[Served<'_>]) -> Refusal {
+    let largest = variants.iter().map(|one| match one.loaded.client.max_batch {
+        0 => u32::MAX,
+        largest => largest,
+    });
+    if let Some(largest) = largest.max().filter(|largest| rows > *largest) {
+        let message = format!(
+            "family `{name}`: {rows} rows: expected at most {largest}, the largest batch of its variants"
+        );
+        return Refusal::new(Reason::Malformed, message);
+    }
+    let quality = asked.quality_min;
     let message = match asked.variant {
         Some(variant) => format!("family `{name}`: the variant `{variant}` is not being served"),
         None if asked.lane_time_max == Nanos::NEVER => {
+            format!("family `{name}`: no variant with a quality of at least {quality} is being served")
+        }
+        None => {
+            let cost = asked.lane_time_max.0 as f64 / 1e6;
             format!(
-                "family `{name}`: no variant with a quality of at least {} is being served",
-                asked.quality_min
+                "family `{name}`: no variant with a quality of at least {quality} that takes at most {cost} ms ({COST_MAX}) is being served"
             )
         }
-        None => format!(
-            "family `{name}`: no variant with a quality of at least {} that takes at most {} ms ({COST_MAX}) is being served",
-            asked.quality_min,
-            asked.lane_time_max.0 as f64 / 1e6
-        ),
     };
     Refusal::new(Reason::ModelNotReady, message)
 }

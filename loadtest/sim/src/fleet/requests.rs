@@ -20,15 +20,8 @@ impl FleetSimulation {
         };
         let deadline = model.deadline.then(|| Nanos(self.now.saturating_add(model.slo)));
         let (tenant, rows) = (offered.tenant, offered.rows);
-        let request = Request {
-            arrived: self.now,
-            deadline,
-            model: offered.model,
-            tenant,
-            rows,
-            part: Part::None,
-            ran: None,
-        };
+        let request =
+            Request { arrived: self.now, deadline, model: offered.model, tenant, rows, part: Part::None };
         self.figures.offered(self.now, offered.model);
         self.ask_picker(request);
     }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use router_core::{Event, FamilyId, FamilyRequest, FamilySpec, ModelId, Nanos, Variant};
+use router_core::{
+    Event, FamilyId, FamilyRequest, FamilySpec, Incoming, ModelId, Nanos, Router, Variant, millionths,
+};
 use workload::{Family, Workload};
 
 use super::Simulation;
-use crate::inflight::Request;
+use crate::inflight::{Part, Request};
 use crate::report::{FamilyFigures, VariantFigures};
 
 /// The families of a workload, and what their variants answered.
@@ -31,10 +33,6 @@ impl Families {
         Self { counts: counts.collect() }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.counts.is_empty()
-    }
-
     /// What the router is told of a family.
     pub fn spec(number: u32, family: &Family, objective: Nanos) -> FamilySpec {
         let variant = |variant: &workload::FamilyVariant| Variant {
@@ -48,27 +46,35 @@ impl Families {
         }
     }
 
-    /// What a request to a family asks for.
-    pub fn wanted(number: u32, family: &Family) -> FamilyRequest {
-        FamilyRequest {
-            family: FamilyId(number),
-            quality_min: millionths(family.quality_min),
-            lane_time_max: Nanos::NEVER,
-        }
-    }
-
     /// A request was answered. Of no interest unless it is one of a family.
     pub fn answered(&mut self, now: u64, request: &Request, workload: &Workload) {
         let model = workload.models.get(request.model as usize);
         let Some(family) = model.and_then(|model| model.family.as_ref()) else { return };
+        let Part::Variant(variant) = request.part else { return };
         let is_good = request.deadline.is_none_or(|deadline| Nanos(now) <= deadline);
-        let place = family.variants.iter().position(|variant| Some(variant.model) == request.ran);
+        let place = family.variants.iter().position(|one| one.model == variant);
         let counts = self.counts.get_mut(&request.model);
         if let Some(count) = counts.zip(place).and_then(|(counts, place)| counts.get_mut(place)) {
             count.answered += 1;
             count.good += u64::from(is_good);
         }
     }
+}
+
+/// The variant that a request gets. Without a served one it is the first, for which the router refuses it.
+pub(super) fn choose(
+    router: &mut Router,
+    now: u64,
+    incoming: &Incoming,
+    (number, family): (u32, &Family),
+) -> ModelId {
+    let wanted = FamilyRequest {
+        family: FamilyId(number),
+        quality_min: millionths(family.quality_min),
+        lane_time_max: Nanos::NEVER,
+    };
+    let first = || ModelId(family.variants.first().map_or(u32::MAX, |variant| variant.model));
+    router.choose(Nanos(now), incoming, &wanted).unwrap_or_else(first)
 }
 
 impl Simulation {
@@ -99,8 +105,4 @@ impl Simulation {
         };
         self.workload.families().filter_map(of).collect()
     }
-}
-
-fn millionths(quality: f64) -> u32 {
-    (quality * 1e6).round().clamp(0.0, 1e6) as u32
 }

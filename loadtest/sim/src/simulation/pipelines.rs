@@ -163,7 +163,6 @@ impl Simulation {
             tenant: offered.tenant,
             rows: 1,
             part: Part::None,
-            ran: None,
         };
         let progress = Progress::new(&spec.graph);
         let number = self.pipelines.begun.entry(offered.model).or_default();

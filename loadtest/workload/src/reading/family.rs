@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::document::{ClassSection, FamilySection, ModelSection, Role};
+use crate::document::{FamilySection, ModelSection, Role};
 use crate::family::{Family, FamilyVariant};
 use crate::spans::show;
 use crate::workload::Model;
-use units::{Fault as WorkloadError, nearest};
+use units::Fault as WorkloadError;
+
+use super::pipeline::{UNKNOWN, check_known};
 
 /// Most variants of a family.
 const VARIANTS_MAX: usize = 64;
@@ -31,19 +33,15 @@ pub(super) fn check_variants(
     models: &BTreeMap<String, ModelSection>,
 ) -> Result<(), WorkloadError> {
     for (name, family) in families {
-        let wrong = |problem: String| Err(WorkloadError::new(format!("families.{name}.variants"), problem));
+        let wrong = |problem: String| WorkloadError::new(format!("families.{name}.variants"), problem);
         if !(1..=VARIANTS_MAX).contains(&family.variants.len()) {
-            return wrong(format!("expected 1 to {VARIANTS_MAX} variants, got {}", family.variants.len()));
+            let count = family.variants.len();
+            return Err(wrong(format!("expected 1 to {VARIANTS_MAX} variants, got {count}")));
         }
         for (variant, quality) in &family.variants {
-            let copy_of = variant.rsplit_once('-').map_or("", |(group, _)| group);
-            if !models.contains_key(variant) && !models.contains_key(copy_of) {
-                let known: Vec<&str> = models.keys().map(String::as_str).collect();
-                let hint = nearest(variant, &known).map(|near| format!(", did you mean `{near}`?"));
-                return wrong(format!("`{variant}`: no such model in [models]{}", hint.unwrap_or_default()));
-            }
+            check_known(variant, models).map_err(wrong)?;
             if !(0.0..=1.0).contains(quality) {
-                return wrong(format!("`{variant}`: expected a quality from 0 to 1, got {quality}"));
+                return Err(wrong(format!("`{variant}`: expected a quality from 0 to 1, got {quality}")));
             }
         }
         let best = family.variants.values().copied().fold(0.0, f64::max);
@@ -56,49 +54,38 @@ pub(super) fn check_variants(
 }
 
 /// The traffic of each family, as that of a model.
-pub(super) fn traffic(families: BTreeMap<String, FamilySection>) -> BTreeMap<String, ModelSection> {
-    let of = |section: FamilySection| ModelSection {
-        role: Role::Family,
-        count: 1,
-        slo: Some(section.slo),
-        model: None,
-        load: None,
-        lanes: None,
-        profile: None,
+pub(super) fn traffic(families: &BTreeMap<String, FamilySection>) -> BTreeMap<String, ModelSection> {
+    let of = |section: &FamilySection| ModelSection {
         rate: section.rate,
-        arrivals: section.arrivals,
-        rows: section.rows,
+        arrivals: section.arrivals.clone(),
+        rows: section.rows.clone(),
         row_bytes: section.row_bytes,
         priority: section.priority,
-        class: ClassSection::Online,
-        tenants: section.tenants,
+        tenants: section.tenants.clone(),
         deadline: section.deadline,
-        overhead: section.overhead,
-        rollout: None,
+        overhead: section.overhead.clone(),
+        ..ModelSection::of_traffic(Role::Family, section.slo)
     };
-    families.into_iter().map(|(name, section)| (name, of(section))).collect()
+    families.iter().map(|(name, section)| (name.clone(), of(section))).collect()
 }
-
-/// What is left of the section of a family when its traffic is read: its variants and their qualities, and the least quality.
-pub(super) type Variants = (Vec<(String, f64)>, f64);
 
 /// Adds the variants to the models that are families. `own`: how many models come before pipelines and families.
 pub(super) fn read(
-    families: &BTreeMap<String, Variants>,
+    families: &BTreeMap<String, FamilySection>,
     models: &mut [Model],
     own: usize,
 ) -> Result<(), WorkloadError> {
-    for (name, (variants, quality_min)) in families {
+    for (name, section) in families {
         let wrong =
             |key: &str, problem: String| Err(WorkloadError::new(format!("families.{name}.{key}"), problem));
         let Some(family) = models.iter().position(|model| model.name == *name) else { continue };
         let Some(traffic) = models.get(family).cloned() else { continue };
         let most = traffic.rows.iter().map(|(rows, _)| rows).max().unwrap_or(1);
         let mut found = Vec::new();
-        for (variant, quality) in variants {
+        for (variant, quality) in &section.variants {
             let number = models.iter().take(own).position(|model| model.name == *variant);
             let Some((number, model)) = number.and_then(|number| Some((number, models.get(number)?))) else {
-                return wrong("variants", format!("`{variant}`: no such model in [models]"));
+                return wrong("variants", format!("`{variant}`: {UNKNOWN}"));
             };
             let largest = model.profile.as_ref().map_or(u32::MAX, crate::Profile::max_batch);
             if most > largest {
@@ -110,7 +97,7 @@ pub(super) fn read(
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             found.push(FamilyVariant { model: number, quality: *quality });
         }
-        let read = Family { variants: found, quality_min: *quality_min };
+        let read = Family { variants: found, quality_min: section.quality_min };
         let alone = read.allowed().filter_map(|variant| {
             models.get(variant.model as usize)?.profile.as_ref().map(|profile| profile.time(most))
         });

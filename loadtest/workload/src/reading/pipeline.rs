@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::document::{
-    ClassSection, FanOutSection, ModelSection, PipelineSection, Role, RowsSection, SplitSection, SplitWord,
-    StageSection,
+    FanOutSection, ModelSection, PipelineSection, Role, SplitSection, SplitWord, StageSection,
 };
 use crate::pipeline::{ObjectiveSplit, Pipeline, PipelineStage};
 use crate::shares::Shares;
@@ -15,7 +14,7 @@ use units::{Fault as WorkloadError, nearest};
 /// Most stages of a pipeline.
 const STAGES_MAX: usize = 64;
 /// What is wrong with the name of a model that the workload does not have.
-const UNKNOWN: &str = "no such model in [models]";
+pub(super) const UNKNOWN: &str = "no such model in [models]";
 /// Most rows that come of one row.
 const FAN_OUT_MAX: u32 = 10_000;
 
@@ -42,38 +41,34 @@ pub(super) fn check_stages(
         let wrong = |problem: String| WorkloadError::new(format!("pipelines.{name}.stages"), problem);
         check_count(&pipeline.stages).map_err(wrong)?;
         for stage in &pipeline.stages {
-            let copy_of = stage.model.rsplit_once('-').map_or("", |(group, _)| group);
-            if !models.contains_key(&stage.model) && !models.contains_key(copy_of) {
-                let known: Vec<&str> = models.keys().map(String::as_str).collect();
-                let hint = nearest(&stage.model, &known).map(|near| format!(", did you mean `{near}`?"));
-                let hint = hint.unwrap_or_default();
-                return Err(wrong(format!("`{}`: {UNKNOWN}{hint}", stage.model)));
-            }
+            check_known(&stage.model, models).map_err(wrong)?;
         }
     }
     Ok(())
 }
 
+/// Whether a model, or a copy of one, is in the file.
+pub(super) fn check_known(name: &str, models: &BTreeMap<String, ModelSection>) -> Result<(), String> {
+    let copy_of = name.rsplit_once('-').map_or("", |(group, _)| group);
+    if models.contains_key(name) || models.contains_key(copy_of) {
+        return Ok(());
+    }
+    let known: Vec<&str> = models.keys().map(String::as_str).collect();
+    let hint = nearest(name, &known).map(|near| format!(", did you mean `{near}`?"));
+    Err(format!("`{name}`: {UNKNOWN}{}", hint.unwrap_or_default()))
+}
+
 /// The traffic of each pipeline, as that of a model.
 pub(super) fn traffic(pipelines: &BTreeMap<String, PipelineSection>) -> BTreeMap<String, ModelSection> {
     let of = |section: &PipelineSection| ModelSection {
-        role: Role::Pipeline,
-        count: 1,
-        slo: Some(section.slo),
-        model: None,
-        load: None,
-        lanes: None,
-        profile: None,
         rate: section.rate,
         arrivals: section.arrivals.clone(),
-        rows: RowsSection::Fixed(1),
         row_bytes: section.row_bytes,
         priority: section.priority,
-        class: ClassSection::Online,
         tenants: section.tenants.clone(),
         deadline: section.deadline,
         overhead: section.overhead.clone(),
-        rollout: None,
+        ..ModelSection::of_traffic(Role::Pipeline, section.slo)
     };
     pipelines.iter().map(|(name, section)| (name.clone(), of(section))).collect()
 }

@@ -4,7 +4,6 @@ use invariant::expected;
 
 use crate::batch::DropMode;
 use crate::event::{Arrival, Effect, Effects, Outcome, Reason, TimeoutAction};
-use crate::family::{FamilyRequest, Incoming};
 use crate::forecast::Forecast;
 use crate::machine::Router;
 use crate::model::Model;
@@ -24,74 +23,21 @@ const SOON: f64 = 3.0;
 const OVERLOAD: f64 = 0.1;
 
 impl Router {
-    /// `is_new`: it counts against the request rate of its tenant.
-    pub(super) fn arrive(&mut self, arrival: &Arrival, is_new: bool, effects: &mut Effects) {
-        let standing = self.standing_of(arrival, is_new);
-        let times = self.times_of(arrival);
-        self.count_demand(arrival, times, standing);
-        if let Err(refused) = self.admit(arrival, times, (standing, is_new), None) {
-            self.refuse_new(arrival, standing, refused, effects);
-        }
-    }
-
-    /// A request to a family. Each variant is asked, one after the other, before it is refused because it would be late.
-    pub(super) fn arrive_at_family(
+    /// `is_new`: it counts against the request rate of its tenant. `family`: of which it got a variant.
+    pub(super) fn arrive(
         &mut self,
         arrival: &Arrival,
-        wanted: &FamilyRequest,
+        is_new: bool,
+        family: Option<FamilyId>,
         effects: &mut Effects,
     ) {
-        let standing = self.standing_of(arrival, true);
-        let mut arrival = *arrival;
-        let mut ended = Err((Reason::NoVariant, Forecast::default()));
-        let incoming = Incoming {
-            class: arrival.class,
-            rows: arrival.rows,
-            bytes: arrival.bytes,
-            deadline: arrival.deadline,
-        };
-        for (place, model) in self.offers(self.now, &incoming, wanted).into_iter().enumerate() {
-            arrival.model = model;
-            let times = self.times_of(&arrival);
-            if place == 0 {
-                self.count_demand(&arrival, times, standing);
-            }
-            ended = self.admit(&arrival, times, (standing, true), Some(wanted.family));
-            if !matches!(ended, Err((Reason::DeadlineUnmeetable, _))) {
-                break;
-            }
-            self.was_late(wanted.family, model, time_of(&arrival, self.now));
-        }
-        if let Err(refused) = ended {
-            self.refuse_new(&arrival, standing, refused, effects);
-        }
-    }
-
-    /// A request to a variant of a family.
-    pub(super) fn arrive_at_variant(&mut self, arrival: &Arrival, family: FamilyId, effects: &mut Effects) {
-        let standing = self.standing_of(arrival, true);
-        let times = self.times_of(arrival);
-        self.count_demand(arrival, times, standing);
-        if let Err(refused) = self.admit(arrival, times, (standing, true), Some(family)) {
-            if refused.0 == Reason::DeadlineUnmeetable {
-                self.was_late(family, arrival.model, time_of(arrival, self.now));
-            }
-            self.refuse_new(arrival, standing, refused, effects);
-        }
-    }
-
-    fn standing_of(&mut self, arrival: &Arrival, is_new: bool) -> Standing {
-        let standing = self.tenants.standing(self.now, arrival.tenant, is_new);
-        if arrival.class.is_best_effort() && standing == Standing::Within {
-            self.has_best_effort = true;
-            return Standing::Borrows;
-        }
-        standing
-    }
-
-    /// Traffic that lanes must not be kept for is not counted as demand.
-    fn count_demand(&mut self, arrival: &Arrival, times: Option<Times>, standing: Standing) {
         let now = self.now;
+        let mut standing = self.tenants.standing(now, arrival.tenant, is_new);
+        let times = self.times_of(arrival);
+        if arrival.class.is_best_effort() && standing == Standing::Within {
+            (standing, self.has_best_effort) = (Standing::Borrows, true);
+        }
+        // Traffic that lanes must not be kept for is not counted as demand.
         if let Some(model) = self.model_mut(arrival.model).filter(|_| standing == Standing::Within) {
             model.rate.count(now, arrival.rows);
             model.row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
@@ -99,27 +45,22 @@ impl Router {
                 model.slo = times.due.since(now);
             }
         }
-    }
-
-    fn refuse_new(
-        &mut self,
-        arrival: &Arrival,
-        standing: Standing,
-        (reason, forecast): (Reason, Forecast),
-        effects: &mut Effects,
-    ) {
+        let Err((reason, forecast)) = self.admit(arrival, times, (standing, is_new), family) else { return };
+        if let Some(family) = family.filter(|_| reason == Reason::DeadlineUnmeetable) {
+            self.was_late(family, arrival.model, arrival.deadline.map_or(Nanos::NEVER, |due| due.since(now)));
+        }
         let outcome = if reason == Reason::DeadlinePassed { Outcome::Expired } else { Outcome::Refused };
         let dropped = matches!(reason, Reason::DeadlineUnmeetable | Reason::QueueFull | Reason::MemoryFull);
         if dropped && standing == Standing::Within {
-            self.shares.suffered(self.now, arrival.tenant);
+            self.shares.suffered(now, arrival.tenant);
         }
         self.records.note(
-            self.now,
+            now,
             Decided::End {
                 request: arrival.request,
                 model: arrival.model,
                 batch: None,
-                arrived: self.now,
+                arrived: now,
                 deadline: arrival.deadline.unwrap_or(Nanos::NEVER),
                 outcome,
                 reason,
@@ -360,11 +301,6 @@ impl Router {
         }
         request.deadline.before(time).after(Nanos(1)).min(request.deadline)
     }
-}
-
-/// From now to the deadline of a request.
-fn time_of(arrival: &Arrival, now: Nanos) -> Nanos {
-    arrival.deadline.map_or(Nanos::NEVER, |deadline| deadline.since(now))
 }
 
 /// Time of a batch on the fastest lane class of a pool, rarely exceeded.

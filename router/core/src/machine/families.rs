@@ -9,8 +9,8 @@ use crate::machine::Router;
 use crate::request::Timing;
 use crate::{FamilyId, FamilySpec, ModelId, Nanos};
 
-/// Models in the order in which they may answer a request.
-pub type Offers = SmallVec<[ModelId; 8]>;
+/// What a request would meet at each variant of its family.
+type Prospects = SmallVec<[Option<Prospect>; 8]>;
 
 impl Router {
     pub(super) fn family_up(&mut self, spec: &FamilySpec) {
@@ -23,81 +23,78 @@ impl Router {
         self.families.remove(&family);
     }
 
-    /// The variants that may answer a request, the one that it gets first. The others are worse, and for the case that it could not be
-    /// answered in time there. Empty without any. A look for a request with a deadline may change the level of the family.
-    pub fn offers(&mut self, now: Nanos, incoming: &Incoming, wanted: &FamilyRequest) -> Offers {
+    /// The variant that a request gets: the best one that is offered at the moment, has the quality and costs the lane time that it asks for, and
+    /// could answer in time. If none could, the one that would be soonest, so that admission decides. `None`: none suits, or the family
+    /// is not known. A request with a deadline may change the level of the family.
+    pub fn choose(&mut self, now: Nanos, incoming: &Incoming, wanted: &FamilyRequest) -> Option<ModelId> {
         self.now = self.now.max(now);
-        let Some(family) = self.families.get(&wanted.family) else { return Offers::new() };
-        let variants: SmallVec<[_; 8]> = family.variants().iter().copied().collect();
-        let of = |variant: &Variant| {
-            let prospect = self.prospect(incoming, variant.model)?;
-            let (rows, row_bytes) = incoming.rows_at(self.model(variant.model)?.max_batch);
-            Some((prospect, self.row_time(variant.model, row_bytes).saturating_mul(u64::from(rows))))
-        };
-        let mut known: SmallVec<[_; 8]> = variants.iter().map(of).collect();
-        leave_out_dominated(&variants, &mut known);
-        let prospects: SmallVec<[_; 8]> =
-            known.iter().map(|known| known.map(|(prospect, _)| prospect)).collect();
-        let Some(family) = self.families.get_mut(&wanted.family) else { return Offers::new() };
-        if let Some(deadline) = incoming.deadline {
-            family.look(deadline.since(self.now), &prospects);
+        let variants: SmallVec<[Variant; 8]> =
+            self.families.get(&wanted.family)?.variants().iter().copied().collect();
+        let mut prospects = self.prospects(incoming, &variants);
+        leave_out_dominated(&variants, &mut prospects);
+        let family = self.families.get_mut(&wanted.family)?;
+        let left = incoming.deadline.map(|deadline| deadline.since(self.now));
+        if let Some(left) = left {
+            family.look(left, &prospects);
         }
-        let level = family.level().min(variants.len());
-        let suits = |(variant, known): &(&Variant, &Option<(Prospect, u64)>)| {
-            let is_cheap = known.is_some_and(|(_, cost)| cost <= wanted.lane_time_max.0);
-            is_cheap && variant.quality >= wanted.quality_min
+        let level = family.level();
+        let known = variants.iter().zip(&prospects).enumerate();
+        let known = known.filter_map(|(place, (variant, prospect))| Some((place, variant, (*prospect)?)));
+        let suits = |(_, variant, prospect): &(usize, &Variant, Prospect)| {
+            prospect.lane_time <= wanted.lane_time_max && variant.quality >= wanted.quality_min
         };
-        let suiting: SmallVec<[(usize, ModelId); 8]> = (0..)
-            .zip(variants.iter().zip(&known))
-            .filter(|(_, one)| suits(one))
-            .map(|(place, (variant, _))| (place, variant.model))
-            .collect();
-        let offered = suiting.iter().filter(|(place, _)| *place >= level);
-        let mut places: SmallVec<[(usize, ModelId); 8]> = offered.copied().collect();
-        if places.is_empty() {
-            // It asks for more than others get: the least that suits.
-            places.extend(suiting.last().copied());
-        }
-        // Those that would be late by what is known come last.
-        let left = incoming.deadline.map_or(Nanos::NEVER, |deadline| deadline.since(self.now));
-        let is_late = |place: usize| {
-            let prospect = prospects.get(place).copied().flatten();
-            prospect.is_some_and(|prospect| prospect.wait.after(prospect.time) > left)
-        };
-        places.sort_by_key(|(place, _)| is_late(*place));
-        places.into_iter().map(|(_, model)| model).collect()
+        let suiting: SmallVec<[_; 8]> = known.filter(suits).collect();
+        let end = |prospect: &Prospect| prospect.wait.after(prospect.time);
+        let offered = || suiting.iter().filter(|(place, ..)| *place >= level);
+        let in_time = offered().find(|(.., prospect)| left.is_none_or(|left| end(prospect) <= left));
+        let soonest = || offered().min_by_key(|(.., prospect)| end(prospect));
+        // It asks for more than others get: the least that suits.
+        let chosen = in_time.or_else(soonest).or_else(|| suiting.last());
+        chosen.map(|(_, variant, _)| variant.model)
     }
 
-    /// What a request would meet at a model. `None`: it is not being served.
-    fn prospect(&self, incoming: &Incoming, id: ModelId) -> Option<Prospect> {
-        let model = self.model(id).filter(|model| !model.retiring)?;
-        let (rows, row_bytes) = incoming.rows_at(model.max_batch);
-        if rows > model.max_batch {
-            return None;
-        }
-        let pool = self.pools.get(model.pool).filter(|pool| !pool.up.is_empty())?;
-        let time = least_time(model, pool, rows, row_bytes);
-        if !pool.free.is_empty() {
-            return Some(Prospect { wait: Nanos::ZERO, time });
-        }
+    /// What a request would meet at each variant. `None`: it is not being served, or takes fewer rows.
+    fn prospects(&self, incoming: &Incoming, variants: &[Variant]) -> Prospects {
+        // Variants of a family often have the same lanes.
+        let mut waits: SmallVec<[(u32, Nanos); 2]> = SmallVec::new();
+        let mut of = |id: ModelId| {
+            let model = self.model(id).filter(|model| !model.retiring)?;
+            let pool = self.pools.get(model.pool).filter(|pool| !pool.up.is_empty())?;
+            let (rows, row_bytes) = incoming.rows_at(model.max_batch);
+            if rows > model.max_batch {
+                return None;
+            }
+            let known = waits.iter().find(|(pool, _)| *pool == model.pool).map(|(_, wait)| *wait);
+            let wait = known.unwrap_or_else(|| self.wait(incoming, model.pool));
+            if known.is_none() {
+                waits.push((model.pool, wait));
+            }
+            let lane_time = row_time_of(model, pool, row_bytes).saturating_mul(u64::from(rows));
+            let time = least_time(model, pool, rows, row_bytes);
+            Some(Prospect { wait, time, lane_time: Nanos(lane_time) })
+        };
+        variants.iter().map(|variant| of(variant.model)).collect()
+    }
+
+    /// Time until the lanes of a pool have done what is due before a request.
+    fn wait(&self, incoming: &Incoming, number: u32) -> Nanos {
+        let Some(pool) = self.pools.get(number).filter(|pool| pool.free.is_empty()) else {
+            return Nanos::ZERO;
+        };
         let deadline = incoming.deadline.unwrap_or(Nanos::NEVER);
         let before = self.queues.iter().filter(|(_, queue)| {
             let key = &queue.key;
-            let urgent = key.class <= incoming.class && key.timing == Timing::Deadline && !key.borrowed;
-            urgent && key.pool == model.pool && queue.head().is_some_and(|head| head.deadline <= deadline)
+            let is_urgent = key.class <= incoming.class && key.timing == Timing::Deadline && !key.borrowed;
+            is_urgent && key.pool == number && queue.head().is_some_and(|head| head.deadline <= deadline)
         });
         let work = before.map(|(_, queue)| {
-            self.row_time(queue.key.model, queue.row_bytes()).saturating_mul(u64::from(queue.rows))
+            let model = self.model(queue.key.model);
+            let row_time = model.map_or(0, |model| row_time_of(model, pool, queue.row_bytes()));
+            row_time.saturating_mul(u64::from(queue.rows))
         });
         let work = work.fold(0_u64, u64::saturating_add) / u64::from(pool.up.len().max(1));
         let free_in = pool.ends.first().map_or(Nanos::ZERO, |end| end.at.since(self.now));
-        Some(Prospect { wait: free_in.after(Nanos(work)), time })
-    }
-
-    /// Lane nanoseconds of a row in a batch of the best size. Zero while unknown.
-    fn row_time(&self, id: ModelId, row_bytes: u64) -> u64 {
-        let known = self.model(id).and_then(|model| Some((model, self.pools.get(model.pool)?)));
-        known.map_or(0, |(model, pool)| row_time_of(model, pool, row_bytes))
+        free_in.after(Nanos(work))
     }
 
     /// How often the level of a family fell and rose. `None` for an unknown one.
@@ -122,17 +119,18 @@ impl Router {
 }
 
 /// Leaves out variants that are no better than another one which takes less lane time, or as much.
-fn leave_out_dominated(variants: &[Variant], known: &mut [Option<(Prospect, u64)>]) {
+fn leave_out_dominated(variants: &[Variant], prospects: &mut [Option<Prospect>]) {
     // An unknown time, 0, is compared with nothing.
-    let costs: SmallVec<[u64; 8]> = known.iter().map(|known| known.map_or(0, |(_, cost)| cost)).collect();
-    let each = || variants.iter().zip(&costs).enumerate().filter(|(_, (_, cost))| **cost > 0);
+    let costs: SmallVec<[Nanos; 8]> =
+        prospects.iter().map(|prospect| prospect.map_or(Nanos::ZERO, |known| known.lane_time)).collect();
+    let each = || variants.iter().zip(&costs).enumerate().filter(|(_, (_, cost))| **cost > Nanos::ZERO);
     for (place, (variant, cost)) in each() {
         let is_dominated = each().any(|(other, (rival, less))| {
             let is_as_good = rival.quality >= variant.quality && less <= cost;
             is_as_good && (rival.quality > variant.quality || less < cost || other < place)
         });
-        if let Some(known) = known.get_mut(place).filter(|_| is_dominated) {
-            *known = None;
+        if let Some(prospect) = prospects.get_mut(place).filter(|_| is_dominated) {
+            *prospect = None;
         }
     }
 }

@@ -39,14 +39,31 @@ pub struct Failure {
 /// Models that can be measured, and those of which it is clear already that they cannot.
 pub type Gathered = (Vec<Subject>, Vec<Failure>);
 
-/// The models that were asked for; all if none was.
+/// These models.
+///
+/// # Errors
+/// One does not exist, or could not be served.
+pub fn find(
+    source: &Source,
+    config: &Config,
+    option: &str,
+    names: &[String],
+) -> anyhow::Result<Vec<Subject>> {
+    let (found, failed) = gather(source, config, (option, names), &[])?;
+    match failed.first() {
+        Some(failure) => anyhow::bail!("model `{}`: {}", failure.model, failure.reason),
+        None => Ok(found),
+    }
+}
+
+/// The models that were asked for; all if none was. `option`: what names them on the command line.
 ///
 /// # Errors
 /// When a model does not exist, when the repository is empty, or when a model does not take a requested batch size.
 pub fn gather(
     source: &Source,
     config: &Config,
-    asked: &[String],
+    (option, asked): (&str, &[String]),
     batches: &[u32],
 ) -> anyhow::Result<Gathered> {
     let known = source.names().map_err(|refusal| anyhow::anyhow!(refusal.message))?;
@@ -56,7 +73,7 @@ pub fn gather(
             nearest(unknown, &words).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
         let shown: String = unknown.chars().take(ModelName::MAX_LEN).flat_map(char::escape_default).collect();
         anyhow::bail!(
-            "--model: `{shown}` is not in the repository: expected one of {}{hint}",
+            "{option}: `{shown}` is not in the repository: expected one of {}{hint}",
             listed(&words)
         );
     }

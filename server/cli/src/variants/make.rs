@@ -20,10 +20,7 @@ const SCRIPT: &str = include_str!("make.py");
 pub fn run(config: &Config, arguments: &MakeArgs) -> anyhow::Result<ExitCode> {
     let root = config.repository.path.as_deref().context("--repository: expected a folder of models")?;
     let source = Source::open(&config.repository)?;
-    let (found, failed) = subjects::gather(&source, config, std::slice::from_ref(&arguments.model), &[])?;
-    if let Some(failure) = failed.first() {
-        anyhow::bail!("model `{}`: {}", failure.model, failure.reason);
-    }
+    let found = subjects::find(&source, config, "MODEL", std::slice::from_ref(&arguments.model))?;
     let subject = found.first().context("expected a model")?;
     let (name, version) = (subject.name.as_str(), subject.version.to_string());
     let model = root.join(name).join(&version).join("model.onnx");

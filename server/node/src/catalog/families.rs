@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use models::{ContentHash, Ensemble, EnsembleStep, EnsembleTensor, Signature, TensorSpec};
-use router_core::{FamilyId, FamilySpec, ModelId, Nanos, Variant};
+use router_core::{FamilyId, FamilySpec, ModelId, Nanos, Variant, millionths};
 
 use super::quality::{Quality, QualityKind};
 use crate::config::FamilySettings;
@@ -69,11 +69,6 @@ impl ServedFamily {
     pub fn best(&self) -> f64 {
         self.variants.iter().map(|(_, quality)| quality.value).fold(0.0, f64::max)
     }
-}
-
-/// A quality from 0 to 1 as the router counts it.
-pub fn millionths(quality: f64) -> u32 {
-    (quality * 1e6).round().clamp(0.0, 1e6) as u32
 }
 
 /// The ensemble of a family. `signature_of` says what a model takes and gives.

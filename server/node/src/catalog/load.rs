@@ -28,7 +28,7 @@ use super::validation::Planned;
 use super::version::{Loaded, Placed, Settings};
 use super::{Catalog, LoadState, unknown_model};
 use crate::batching;
-use crate::metrics::{ModelLabels, ModelMetrics, names};
+use crate::metrics::{ModelLabels, ModelMetrics, family_ended, names};
 use crate::reason::{Reason, Refusal};
 
 impl Catalog {
@@ -288,7 +288,10 @@ impl Catalog {
         loaded.users.wait().await;
         match &loaded.ensemble {
             Some(ensemble) => match &ensemble.family {
-                Some(family) => self.environment.router.family_down(family.id).await,
+                Some(family) => {
+                    self.environment.router.family_down(family.id).await;
+                    family_ended(&loaded.name);
+                }
                 None => self.environment.router.pipeline_down(ensemble.pipeline).await,
             },
             None => self.environment.router.model_down(loaded.id).await,

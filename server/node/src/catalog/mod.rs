@@ -58,7 +58,7 @@ use warm::WarmSessions;
 pub use activation::ActivationOptions;
 pub use background::LoadPriority;
 pub use ensembles::ENSEMBLE;
-pub use families::{ServedFamily, millionths};
+pub use families::ServedFamily;
 pub use gauges::ModelGauges;
 pub use load::row_bytes;
 pub use overrides::LoadParameters;

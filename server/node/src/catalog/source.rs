@@ -99,21 +99,19 @@ impl Source {
     /// What is wrong with its file.
     pub(super) fn quality(&self, name: &str) -> Result<Option<Quality>, String> {
         let model = ModelName::new(name).map_err(|error| error.to_string())?;
-        let lines = match &self.base {
-            Base::Embedded => return Ok(None),
-            Base::Folder(repository) if repository.root().join(name).join(QUALITY_FILE).exists() => {
-                repository.labels(&model, QUALITY_FILE)
+        let read = |repository: &Repository| {
+            if !repository.root().join(name).join(QUALITY_FILE).exists() {
+                return Ok(None);
             }
-            Base::Remote(remote)
-                if remote.current().repository().root().join(name).join(QUALITY_FILE).exists() =>
-            {
-                remote.current().repository().labels(&model, QUALITY_FILE)
-            }
-            Base::Folder(_) | Base::Remote(_) => return Ok(None),
+            let text = repository.text(&model, QUALITY_FILE).map_err(|error| error.to_string())?;
+            let quality = Quality::parse(&text);
+            quality.map(Some).map_err(|problem| format!("{name}/{QUALITY_FILE}: {problem}"))
         };
-        let lines = lines.map_err(|error| error.to_string())?;
-        let read = Quality::parse(&lines.join("\n"));
-        read.map(Some).map_err(|problem| format!("{name}/{QUALITY_FILE}: {problem}"))
+        match &self.base {
+            Base::Embedded => Ok(None),
+            Base::Folder(repository) => read(repository),
+            Base::Remote(remote) => read(remote.current().repository()),
+        }
     }
 
     /// The settings of a pipeline.

@@ -65,7 +65,7 @@ fn words(loaded: &Loaded, sequence: Option<&CorrelationId>, rejection: &Rejectio
         Core::Draining => {
             (Reason::Draining, "the server is shutting down: send requests elsewhere".to_owned())
         }
-        Core::UnknownModel | Core::NoLane | Core::NoVariant => {
+        Core::UnknownModel | Core::NoLane => {
             (Reason::ModelNotReady, format!("model `{name}` is not being served"))
         }
         Core::BatchTooLarge => (Reason::Malformed, format!("model `{name}`: the batch is too large")),

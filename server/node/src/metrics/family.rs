@@ -13,3 +13,8 @@ pub fn family_level(name: &str, state: &FamilySnapshot) {
             .absolute(count);
     }
 }
+
+/// A gauge stays where it was set, so that of a family that was unloaded says that there is no value.
+pub fn family_ended(name: &str) {
+    metrics::gauge!(names::FAMILY_QUALITY.name, names::MODEL => name.to_owned()).set(f64::NAN);
+}

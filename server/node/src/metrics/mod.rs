@@ -32,7 +32,7 @@ pub use credential_files::{
     certificate_expires, identity_loaded, identity_reload_failed, register_identity_file,
 };
 pub use devices::device_up;
-pub use family::family_level;
+pub use family::{family_ended, family_level};
 pub use fleet::{AgentMetrics, ForwardOutcome, GatherMetrics, NodeMetrics, malformed_batch_marks};
 pub use front::{FrontMetrics, Transport};
 pub use gpus::{GpuMetrics, GpuWatch, WatchedGpu, watch};
