@@ -45,6 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("colocation", &["invariant"]),
     ("model-parallel", &["invariant", "workload"]),
+    ("variant-plan", &["gpulet-core", "invariant"]),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("model-split", &[]),
     ("models", &["model-split", "oip", "units"]),
@@ -89,6 +90,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "gpulet-core",
             "gpulet-cuda",
             "model-parallel",
+            "variant-plan",
             "model-split",
             "models",
             "job-formats",
@@ -138,6 +140,7 @@ const PURE: &[(&str, &str)] = &[
     ("workload", "loadtest/workload"),
     ("colocation", "loadtest/colocation"),
     ("model-parallel", "gpulet/parallel"),
+    ("variant-plan", "gpulet/variants"),
     ("charts", "server/charts"),
 ];
 /// What these crates must not use: runtimes, sockets, files, clocks, ambient randomness. A generator with an explicit
@@ -203,6 +206,7 @@ const TOOLS: &[&str] = &[
     "colocation",
     "loadtest",
     "model-parallel",
+    "variant-plan",
     "sim",
     "workload",
     "fleet-kubernetes",

@@ -104,6 +104,11 @@ impl Policy {
 }
 
 impl Policy {
+    /// Plans the problem without a search for what would help if there is no plan.
+    pub fn find(&self, problem: &Problem) -> Option<Plan> {
+        self.try_place(problem).ok()
+    }
+
     /// Returns whether its gpulets share units in time, by quotas that the lanes of a device must keep.
     pub fn plans_time_windows(&self) -> bool {
         matches!(self, Self::FastGshare(_))

@@ -330,6 +330,16 @@ impl Problem {
         Ok(Self { quantile: self.quantile, windows: self.windows, current: self.current.clone(), ..next })
     }
 
+    /// Returns the same problem with other workloads.
+    ///
+    /// # Errors
+    /// As [`Problem::new`].
+    pub fn with_workloads(self, workloads: Vec<Workload>) -> Result<Self, ProblemError> {
+        let profiles = self.profiles.into_values().flat_map(BTreeMap::into_values).collect();
+        let next = Self::new(self.devices, workloads, profiles, self.interference)?;
+        Ok(Self { quantile: self.quantile, windows: self.windows, current: self.current, ..next })
+    }
+
     /// Returns the same problem with another rate of one workload.
     ///
     /// # Errors

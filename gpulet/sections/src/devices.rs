@@ -2,16 +2,20 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gpulet_core::problem::{Device, DeviceType};
 use gpulet_core::profile::{Profile, UNITS_MAX};
 use serde::Deserialize;
-use units::{Fault, Size, nearest};
+use units::{Fault, Size, TimeSpan, nearest};
 
 use crate::InterferenceSection;
 
 /// Default for `gpulets_max`: the limit of NVIDIA MPS.
 const GPULETS_MAX: u32 = 48;
+
+/// Default for `replace`: two minutes, about what a new machine takes until it serves.
+pub const REPLACE: TimeSpan = TimeSpan(Duration::from_secs(120));
 
 /// `[devices.NAME]`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -37,8 +41,12 @@ pub struct DeviceSection {
     pub gpulet_memory: Size,
     /// Name of the domain in which all these devices fail together; one domain for each device if unset.
     pub fault_domain: Option<String>,
-    /// Cost of one device, in any unit; 1 if unset.
+    /// Cost of one device per hour, in any currency; 1 if unset.
     pub cost: Option<f64>,
+    /// How often each device is lost per hour, if its owner may reclaim it (a spot device).
+    pub loss_per_hour: Option<f64>,
+    /// Time until a lost device is replaced; [`REPLACE`] if unset.
+    pub replace: Option<TimeSpan>,
     /// What batches do to each other on these devices; nothing if unset.
     pub interference: Option<InterferenceSection>,
 }

@@ -9,6 +9,6 @@ mod devices;
 mod interference;
 mod section;
 
-pub use devices::{DeviceSection, known_words};
+pub use devices::{DeviceSection, REPLACE, known_words};
 pub use interference::{interference, interference_on};
 pub use section::{InterferenceSection, PowerSection};

@@ -22,7 +22,7 @@ pub(crate) use self::control_inputs::{ControlInputs, fault};
 pub(crate) use self::open_gpulets::{OpenGpulet, OpenGpulets};
 pub(crate) use self::record::Record;
 use crate::error::{Breach, SimError};
-use crate::inflight::Request;
+use crate::inflight::{Part, Request};
 use crate::lanes::{Held, Lanes, Running};
 use crate::setup::Setup;
 
@@ -42,7 +42,7 @@ pub(crate) fn fluid(workload: &Workload) -> Result<Workload, SimError> {
     };
     let mut fluid = workload.clone();
     fluid.partition = None;
-    for (number, model) in fluid.models.iter_mut().enumerate() {
+    for (number, model) in fluid.models.iter_mut().enumerate().filter(|(_, model)| model.is_single()) {
         model.profile = Some(control_inputs.cheapest(number)?);
     }
     Ok(fluid)
@@ -59,7 +59,14 @@ pub fn least_devices(workload: &Workload, from_ns: u64, to_ns: u64) -> Result<f6
     };
     let busy = workload.models.iter().enumerate().map(|(number, model)| {
         let requests = model.expected_requests(to_ns) - model.expected_requests(from_ns);
-        requests * control_inputs.least_time_per_row(number, model.slo)
+        let least = match &model.family {
+            None => control_inputs.least_time_per_row(number, model.slo),
+            Some(family) => family
+                .allowed()
+                .map(|variant| control_inputs.least_time_per_row(variant.model as usize, model.slo))
+                .fold(f64::INFINITY, f64::min),
+        };
+        if requests > 0.0 { requests * least } else { 0.0 }
     });
     Ok(busy.sum::<f64>() / to_ns.saturating_sub(from_ns).max(1) as f64)
 }
@@ -194,7 +201,11 @@ impl Partitioned {
 
     /// Counts a request that ended.
     pub(crate) fn count(&mut self, now: u64, request: &Request, outcome: Outcome) {
-        let Some(counts) = self.counts.get_mut(request.model as usize) else {
+        let number = match request.part {
+            Part::Variant(variant) => variant,
+            _ => request.model,
+        };
+        let Some(counts) = self.counts.get_mut(number as usize) else {
             return invariant::violated!("sim.request_of_unknown_model");
         };
         if outcome == Outcome::Done {

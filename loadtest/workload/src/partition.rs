@@ -196,6 +196,11 @@ fn read_devices(
         if !(0.0..=1e9).contains(&cost) {
             return Err(WorkloadError::new(field("cost"), format!("expected 0 to 1e9, got {cost}")));
         }
+        if section.loss_per_hour.is_some() || section.replace.is_some() {
+            let key = if section.loss_per_hour.is_some() { "loss_per_hour" } else { "replace" };
+            let problem = "of use in problem files only: a `[[faults]]` section loses a device".to_owned();
+            return Err(WorkloadError::new(field(key), problem));
+        }
         if let Some(taken) = section.names(name).find(|name| !names.insert(name.clone())) {
             let problem = format!("the name `{taken}` is taken by a device of another section");
             return Err(WorkloadError::new(format!("devices.{name}"), problem));

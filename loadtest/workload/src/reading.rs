@@ -94,10 +94,11 @@ fn build(mut document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result
     let own = models.len().saturating_sub(traffic.len());
     pipeline::read(&document.pipelines, &mut models, own)?;
     family::read(&document.families, &mut models, own)?;
-    if let Some((name, section)) = traffic.first_key_value() {
+    for (name, section) in &traffic {
         let roll_out = models.iter().any(|model| model.rollout.is_some());
-        let other =
-            [(partition.is_some(), "[devices]"), (fleet.is_some(), "[fleet]"), (roll_out, "roll-outs")];
+        // The variants of families are placed as other models are; stages of pipelines are not.
+        let devices = partition.is_some() && document.pipelines.contains_key(name);
+        let other = [(devices, "[devices]"), (fleet.is_some(), "[fleet]"), (roll_out, "roll-outs")];
         if let Some((_, other)) = other.into_iter().find(|(is, _)| *is) {
             let table = section.table();
             let problem = format!("{table} are simulated on fixed lanes without {other}: remove one of them");

@@ -84,6 +84,8 @@ pub(crate) struct Prospect {
     pub wait: Nanos,
     /// Time of a batch of it.
     pub time: Nanos,
+    /// Time of a batch under load, of those that take at most half of the objective: a request that just misses one is in time in the next.
+    pub batch_time: Nanos,
     /// Lane time of it, in batches of the best size. Zero while unknown.
     pub lane_time: Nanos,
 }
@@ -91,7 +93,7 @@ pub(crate) struct Prospect {
 impl Prospect {
     /// Whether it would wait longer than this part, in thousandths, of the time that it can wait.
     fn waits_longer_than(&self, part: u64, objective: Nanos) -> bool {
-        let can_wait = objective.0.saturating_sub(self.time.0);
+        let can_wait = objective.0.saturating_sub(self.batch_time.max(self.time).0);
         self.time > objective || self.wait.0 > can_wait / 1_000 * part
     }
 }
@@ -118,6 +120,11 @@ impl Family {
     pub(crate) fn changed(&self, spec: &FamilySpec) -> Self {
         let new = Self::new(spec);
         Self { level: self.level.min(new.last()), falls: self.falls, rises: self.rises, ..new }
+    }
+
+    /// Time from the arrival of a request to its deadline, by which the level is set.
+    pub(crate) fn objective(&self) -> Option<Nanos> {
+        self.objective
     }
 
     /// By quality, the best first.
@@ -203,7 +210,7 @@ mod tests {
     fn prospects(wait: u64, times: [u64; 3]) -> Vec<Option<Prospect>> {
         let of = |time| {
             let time = Nanos::from_millis(time);
-            Prospect { wait: Nanos::from_millis(wait), time, lane_time: time }
+            Prospect { wait: Nanos::from_millis(wait), time, batch_time: time, lane_time: time }
         };
         times.map(|time| Some(of(time))).to_vec()
     }

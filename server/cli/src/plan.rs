@@ -6,6 +6,7 @@ pub mod arguments;
 mod document;
 mod explain;
 mod explanation;
+mod families;
 mod fields;
 mod format;
 mod json;
@@ -23,6 +24,7 @@ use gpulet_core::placement::Policy;
 use node::output;
 
 use arguments::PlanArgs;
+use families::FamilyStudy;
 use reading::PlanQuery;
 use study::Study;
 
@@ -38,8 +40,12 @@ pub fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(WRONG_USAGE));
         }
     };
-    let study = study::study(&query.problem, policies(arguments));
-    output::write(answer(arguments, &query, &study)?.as_bytes());
+    if let Some(problem) = unknown_policy(arguments, &query) {
+        output::complain(&format!("error: {problem}"));
+        return Ok(ExitCode::from(WRONG_USAGE));
+    }
+    let (query, study, families) = studied(arguments, query);
+    output::write(answer(arguments, &query, &study, families.as_ref())?.as_bytes());
     if let Some(path) = &arguments.svg {
         match drawn(&query, &study) {
             Some(svg) => {
@@ -55,8 +61,49 @@ pub fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
             )),
         }
     }
-    let sound = report::best(&study).is_some_and(|(_, planned)| planned.validation.is_sound());
+    let sound = match (&families, &query.question) {
+        (Some(families), Some(question)) => families.best().is_some_and(|(_, plan)| plan.is_sound(question)),
+        _ => report::best(&study).is_some_and(|(_, planned)| planned.validation.is_sound()),
+    };
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the policies. The query that comes back has the problem of the best plan.
+fn studied(arguments: &PlanArgs, query: PlanQuery) -> (PlanQuery, Study, Option<FamilyStudy>) {
+    let Some(question) = &query.question else {
+        let study = study::study(&query.problem, policies(arguments));
+        return (query, study, None);
+    };
+    let mut names: Vec<&str> = arguments.policy.iter().map(String::as_str).collect();
+    if names.is_empty() && !arguments.compare {
+        names.push("tessera");
+    }
+    let families = families::study(question, &names, arguments.explain);
+    let (query, study) = match families.of_best() {
+        Some((problem, study)) => (PlanQuery { problem, ..query }, study),
+        None => (query, Study::default()),
+    };
+    (query, study, Some(families))
+}
+
+/// A policy that is of no use with this file.
+fn unknown_policy(arguments: &PlanArgs, query: &PlanQuery) -> Option<String> {
+    let is_placement = |name: &str| Policy::named(name).is_some();
+    let wrong = |name: &&String| match query.question {
+        Some(_) => is_placement(name) && !families::PLACED.contains(&name.as_str()),
+        None => !is_placement(name),
+    };
+    let name = arguments.policy.iter().find(wrong)?;
+    Some(match query.question {
+        Some(_) => format!(
+            "--policy: `{name}` does not place families: expected one of {}",
+            families::names().join(", ")
+        ),
+        None => format!(
+            "--policy: `{name}` chooses variants: expected [families.NAME] in the file, or one of {}",
+            Policy::NAMES.join(", ")
+        ),
+    })
 }
 
 fn policies(arguments: &PlanArgs) -> Vec<Policy> {
@@ -73,13 +120,18 @@ fn policies(arguments: &PlanArgs) -> Vec<Policy> {
     named(&mut names.into_iter())
 }
 
-fn answer(arguments: &PlanArgs, query: &PlanQuery, study: &Study) -> anyhow::Result<String> {
+fn answer(
+    arguments: &PlanArgs,
+    query: &PlanQuery,
+    study: &Study,
+    families: Option<&FamilyStudy>,
+) -> anyhow::Result<String> {
     let best = report::best(study).filter(|_| arguments.explain);
     let explained = best.map(|(_, planned)| explain::explain(query, &planned.plan));
     if arguments.json {
-        return Ok(json::json(query, study, explained.as_deref())? + "\n");
+        return Ok(json::json(query, study, explained.as_deref(), families)? + "\n");
     }
-    let mut text = report::text(query, study);
+    let mut text = report::text(query, study, families);
     if let (Some((_, planned)), Some(explained)) = (best, explained) {
         text.push_str(&explanation::text(query, &planned.plan, &explained));
     }

@@ -1,6 +1,6 @@
 //! Reads and checks the devices, models and planning inputs of a workload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::control::{ControlOptions, InitialGpulet, Model, PlanningInputs, Targets};
 use gpulet_core::id::DeviceId;
@@ -221,7 +221,10 @@ fn read_models(
         .map(|device| (device.device_type.name.as_str(), device.device_type.as_ref()))
         .collect();
     let mut models: Vec<Model> = Vec::with_capacity(workload.models.len());
-    for model in &workload.models {
+    let variants: BTreeSet<u32> =
+        workload.families().flat_map(|(.., family)| &family.variants).map(|variant| variant.model).collect();
+    // Families come after the models that run on lanes, so numbers stay.
+    for (number, model) in (0..).zip(&workload.models).filter(|(_, model)| model.is_single()) {
         let field = |key: &str| format!("models.{}.{key}", model.group);
         let of = |kind: &&str| {
             let same = |profile: &&Profile| profile.model() == model.model && profile.device() == *kind;
@@ -261,7 +264,8 @@ fn read_models(
             batch_max: largest,
             profiles: Ok(known.into()),
             load_us: Micros::ZERO,
-            may_leave: false,
+            // The others of its family can serve without it.
+            may_leave: variants.contains(&number),
             is_waited_for: false,
             replicas_min: 1,
             has_place: true,

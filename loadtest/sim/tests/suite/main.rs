@@ -6,6 +6,7 @@
 mod best_effort;
 mod drops;
 mod families;
+mod family_devices;
 mod fleets;
 mod interference;
 mod invariants;

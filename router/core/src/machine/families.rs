@@ -6,8 +6,13 @@ use super::admission::{least_time, row_time_of};
 use super::snapshot::FamilySnapshot;
 use crate::family::{Family, FamilyRequest, Incoming, Prospect, Variant};
 use crate::machine::Router;
+use crate::model::Model;
+use crate::pool::Pool;
 use crate::request::Timing;
 use crate::{FamilyId, FamilySpec, ModelId, Nanos};
+
+/// Of the least time of a row, this part more is little.
+const ROW_TIME_MORE: u64 = 10;
 
 /// What a request would meet at each variant of its family.
 type Prospects = SmallVec<[Option<Prospect>; 8]>;
@@ -30,10 +35,11 @@ impl Router {
         self.now = self.now.max(now);
         let variants: SmallVec<[Variant; 8]> =
             self.families.get(&wanted.family)?.variants().iter().copied().collect();
-        let mut prospects = self.prospects(incoming, &variants);
+        let left = incoming.deadline.map(|deadline| deadline.since(self.now));
+        let objective = self.families.get(&wanted.family)?.objective().or(left).unwrap_or(Nanos::NEVER);
+        let mut prospects = self.prospects(incoming, objective, &variants);
         leave_out_dominated(&variants, &mut prospects);
         let family = self.families.get_mut(&wanted.family)?;
-        let left = incoming.deadline.map(|deadline| deadline.since(self.now));
         if let Some(left) = left {
             family.look(left, &prospects);
         }
@@ -54,7 +60,7 @@ impl Router {
     }
 
     /// What a request would meet at each variant. `None`: it is not being served, or takes fewer rows.
-    fn prospects(&self, incoming: &Incoming, variants: &[Variant]) -> Prospects {
+    fn prospects(&self, incoming: &Incoming, objective: Nanos, variants: &[Variant]) -> Prospects {
         // Variants of a family often have the same lanes.
         let mut waits: SmallVec<[(u32, Nanos); 2]> = SmallVec::new();
         let mut of = |id: ModelId| {
@@ -71,7 +77,8 @@ impl Router {
             }
             let lane_time = row_time_of(model, pool, row_bytes).saturating_mul(u64::from(rows));
             let time = least_time(model, pool, rows, row_bytes);
-            Some(Prospect { wait, time, lane_time: Nanos(lane_time) })
+            let batch_time = time_under_load(model, pool, Nanos(objective.0 / 2), row_bytes);
+            Some(Prospect { wait, time, batch_time, lane_time: Nanos(lane_time) })
         };
         variants.iter().map(|variant| of(variant.model)).collect()
     }
@@ -116,6 +123,30 @@ impl Router {
             family.was_late(model, time);
         }
     }
+}
+
+/// Time of the batches that a model runs under load, on the lanes where they take longest. Such a batch takes at most `most`, and each of
+/// its rows little more than in the largest batch of that kind.
+fn time_under_load(model: &Model, pool: &Pool, most: Nanos, row_bytes: u64) -> Nanos {
+    let on = |lane_class| {
+        let time = |rows: u32| model.costs.on(lane_class).cautious(rows, row_bytes);
+        let largest = first_from(2, model.max_batch, |rows| time(rows) > most).saturating_sub(1);
+        let row_time = time(largest).0 / u64::from(largest);
+        let enough = row_time.saturating_add(row_time / ROW_TIME_MORE);
+        time(first_from(1, largest, |rows| time(rows).0 / u64::from(rows) <= enough))
+    };
+    pool.lane_classes.iter().map(|&(lane_class, _)| on(lane_class)).max().unwrap_or_default()
+}
+
+/// The first number of rows for which `holds`, of those from `first` to `last`; the one after `last` if there is none. What holds for a
+/// number holds for larger ones.
+fn first_from(first: u32, last: u32, holds: impl Fn(u32) -> bool) -> u32 {
+    let (mut low, mut high) = (first, last.saturating_add(1).max(first));
+    while low < high {
+        let middle = u32::midpoint(low, high);
+        if holds(middle) { high = middle } else { low = middle.saturating_add(1) }
+    }
+    low
 }
 
 /// Leaves out variants that are no better than another one which takes less lane time, or as much.

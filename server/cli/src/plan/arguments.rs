@@ -6,6 +6,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use gpulet_core::placement::Policy;
 use gpulet_core::problem::DEVICES_MAX;
+use variant_plan::published;
 
 /// Options of `plan`.
 #[derive(Args, Clone, Debug)]
@@ -13,13 +14,15 @@ pub struct PlanArgs {
     /// Problem file in TOML: workloads, devices and profiles (docs/plan.md).
     #[arg(value_name = "PROBLEM.toml")]
     pub problem: PathBuf,
-    /// Placement policy; may be repeated to compare several. Default: `tessera`.
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Policy::NAMES.iter().copied()), hide_possible_values = true)]
+    /// Placement policy; may be repeated to compare several. With families, also a published policy that chooses variants.
+    /// Default: `tessera`.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Policy::NAMES.iter().copied().chain(published::names())), hide_possible_values = true)]
     pub policy: Vec<String>,
     /// Compare all policies, the best first, and show the plan of the best.
     #[arg(long, conflicts_with = "policy")]
     pub compare: bool,
-    /// Explain the share and batch size of each workload, and what limits it.
+    /// Explain the share and batch size of each workload, and what limits it. With families, also what each variant costs on each
+    /// device, what more quality would cost, and what the loss of a spot device does.
     #[arg(long)]
     pub explain: bool,
     /// Print the result as JSON.
@@ -59,6 +62,7 @@ Examples:
   tessera plan gpulet/core/examples/igniter-12.toml --explain --svg plan.svg
   tessera plan gpulet/core/examples/igniter-12.toml --compare
   tessera plan gpulet/core/examples/igniter-12.toml --policy igniter --policy exact --devices 8
+  tessera plan gpulet/variants/examples/images.toml --explain --compare
   tessera plan gpulet/core/examples/igniter-12.toml --json | jq .policies[0].devices_used
 
 A problem file:
@@ -74,6 +78,9 @@ A problem file:
   slo = \"50ms\"
   rate = 400
 
+Families (docs/choices.md): variants = { small = 0.9, large = \"large/quality.json\" }, quality_min or quality_mean, and devices with
+cost, and loss_per_hour for spot devices.
+
 Policies:
 ";
 
@@ -86,6 +93,11 @@ Exit code 0: a plan that keeps every objective. 1: no plan, or one that breaks a
 /// Examples, policies and exit codes, below the options.
 pub fn plan_examples() -> String {
     let named = Policy::NAMES.iter().filter_map(|name| Policy::named(name));
-    let policies = named.map(|policy| format!("  {:<11} {}\n", policy.name(), policy.about()));
-    format!("{EXAMPLES}{}{CODES}", policies.collect::<String>())
+    let policies = named.map(|policy| format!("  {:<12} {}\n", policy.name(), policy.about()));
+    let of_families = published::names().filter_map(|name| Some((name, published::about(name)?)));
+    let of_families = of_families.map(|(name, about)| format!("  {name:<12} {about}\n"));
+    let (policies, of_families) = (policies.collect::<String>(), of_families.collect::<String>());
+    format!(
+        "{EXAMPLES}{policies}\nPolicies that choose variants, with [families.NAME] only:\n{of_families}{CODES}"
+    )
 }

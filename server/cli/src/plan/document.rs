@@ -25,6 +25,11 @@ pub struct Document {
     /// Workloads by name.
     #[serde(default)]
     pub workloads: BTreeMap<String, WorkloadSection>,
+    /// Families by name.
+    #[serde(default)]
+    pub families: BTreeMap<String, FamilySection>,
+    /// Largest share of the requests of a workload or family that may be lost with spot devices in the long run.
+    pub spot_lost_max: Option<f64>,
     /// Pipelines by name.
     #[serde(default)]
     pub pipelines: BTreeMap<String, PipelineSection>,
@@ -59,6 +64,44 @@ pub struct PipelineSection {
 
 fn planned() -> SplitSection {
     SplitSection::Word(SplitWord::Plan)
+}
+
+/// `[families.NAME]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FamilySection {
+    /// Time from arrival to response.
+    pub slo: TimeSpan,
+    /// Requests per second.
+    pub rate: f64,
+    /// Variants: models with their quality, from 0 to 1, or the `quality.json` that `tessera variants measure` wrote.
+    pub variants: BTreeMap<String, QualitySection>,
+    /// Least quality of each answer.
+    #[serde(default)]
+    pub quality_min: f64,
+    /// Least mean quality of all answers.
+    #[serde(default)]
+    pub quality_mean: f64,
+    /// As of workloads.
+    pub headroom: Option<f64>,
+    /// As of workloads, for each variant.
+    pub batch_max: Option<u32>,
+    /// As of workloads.
+    #[serde(default)]
+    pub tenant: String,
+    /// As of workloads.
+    #[serde(default)]
+    pub not_with: Vec<String>,
+}
+
+/// The quality of a variant.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a quality from 0 to 1, or the path of a quality.json")]
+pub enum QualitySection {
+    /// A number from 0 to 1.
+    Number(f64),
+    /// A file, relative to the folder of the problem file.
+    File(String),
 }
 
 /// `[workloads.NAME]`.

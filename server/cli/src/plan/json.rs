@@ -10,6 +10,7 @@ use gpulet_core::validate::{SlotPrediction, Unused, Violation};
 use serde::Serialize;
 
 use super::explain::Explained;
+use super::families::{FamiliesLine, FamilyStudy};
 use super::pipelines::PlannedPipeline;
 use super::reading::PlanQuery;
 use super::report::{best, infeasible_words, memory_bytes, notes};
@@ -26,6 +27,9 @@ struct Answer<'a> {
     /// How the objectives of pipelines are divided. Their stages are workloads.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pipelines: &'a [PlannedPipeline],
+    /// Families, with the plans of all policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    families: Option<FamiliesLine<'a>>,
     profiles: Vec<ProfileLine<'a>>,
     least: &'a Least,
     /// Policies with their plans, the best first.
@@ -119,6 +123,7 @@ pub fn json(
     query: &PlanQuery,
     study: &Study,
     explained: Option<&[Explained]>,
+    families: Option<&FamilyStudy>,
 ) -> Result<String, serde_json::Error> {
     let problem = &query.problem;
     let plan = best(study).map(|(_, planned)| &planned.plan);
@@ -158,6 +163,9 @@ pub fn json(
                 repairs: profile.repairs().len(),
             })
             .collect(),
+        families: families
+            .zip(query.question.as_ref())
+            .map(|(families, question)| FamiliesLine::of(question, families)),
         least: &study.least,
         policies: study.entries.iter().map(PolicyLine::from).collect(),
         explained,

@@ -5,11 +5,12 @@ use gpulet_core::profile::{BATCH_MAX, Profile};
 use router_core::Nanos;
 use router_core::pipeline::{Budgets, Graph, StageCosts};
 use serde::Serialize;
+use variant_plan::each_batch;
 use workload::{ObjectiveSplit, PipelineStage, WorkloadError, read_stages};
 
 use super::document::PipelineSection;
 use super::fields::{check_name, slo_us};
-use super::study::{each_batch, kinds};
+use super::study::kinds;
 
 /// Steps that an objective is divided into.
 const STEPS: u32 = 200;

@@ -10,10 +10,12 @@ use gpulet_core::problem::{DEVICES_MAX, Device, Problem, ProblemError, Workload}
 use gpulet_core::profile::{BATCH_MAX, Profile, Quantile};
 use node::files::read_text;
 use node::profiles;
+use variant_plan::Question;
 use workload::{Lines, Paths, WorkloadError};
 
 use super::arguments::Count;
 use super::document::{Document, WorkloadSection};
+use super::families;
 use super::fields::{check_name, fault, slo_us};
 use super::pipelines::PlannedPipeline;
 use super::shapes;
@@ -32,6 +34,8 @@ pub struct PlanQuery {
     pub profiles: Vec<Profile>,
     /// Whether the file sets the interference model.
     pub interference_is_set: bool,
+    /// Its families, with the devices and workloads. With them, `problem` has the workloads alone until a plan is chosen.
+    pub question: Option<Question>,
     /// Its pipelines, whose stages are workloads of the problem.
     pub pipelines: Vec<PlannedPipeline>,
     /// What is wrong with the shapes of its profiles, and objectives that cannot be divided.
@@ -125,14 +129,16 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<PlanQuery,
         pipelines.push(pipeline);
         workloads.extend(stages);
     }
-    if workloads.is_empty() {
+    let families = families::read(&in_order("families", &document.families, lines), &all, folder)?;
+    if workloads.is_empty() && families.is_empty() {
         return fault(
             "workloads",
-            "expected at least one section, like [workloads.resnet50] or [pipelines.ocr]",
+            "expected at least one section, like [workloads.resnet50], [pipelines.ocr] or [families.digits]",
         );
     }
     let kinds: BTreeSet<&str> = devices.iter().map(|device| device.device_type.name.as_str()).collect();
-    let models: BTreeSet<&str> = workloads.iter().map(|workload| workload.model.as_str()).collect();
+    let mut models: BTreeSet<&str> = workloads.iter().map(|workload| workload.model.as_str()).collect();
+    models.extend(families.iter().flat_map(|family| &family.variants).map(|variant| variant.model.as_str()));
     let used = |profile: &Profile| kinds.contains(profile.device()) && models.contains(profile.model());
     let profiles: Vec<Profile> = all.iter().filter(|profile| used(profile)).cloned().collect();
     let mut warnings = shapes::warnings(&workloads, &document.workloads, &profiles);
@@ -148,8 +154,17 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<PlanQuery,
         warnings.extend(divided.collect::<Vec<_>>());
         made = problem(devices, workloads)?;
     }
+    let question = if families.is_empty() {
+        families::unused(document)?;
+        None
+    } else {
+        let spot = families::spot(document, &sections)?;
+        let question = Question::new(made.clone(), families, spot);
+        Some(question.map_err(|error| translated(error, &sections, &stages_of))?)
+    };
     Ok(PlanQuery {
         name: String::new(),
+        question,
         problem: made,
         quantile: document.quantile,
         profiles: profiles.clone(),

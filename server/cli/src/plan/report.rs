@@ -11,6 +11,7 @@ use gpulet_core::profile::Source;
 use gpulet_core::validate::SlotPrediction;
 use node::output;
 
+use super::families::{self, FamilyStudy};
 use super::format;
 use super::reading::PlanQuery;
 use super::study::{Entry, Growth, Least, Planned, Study, same_cost};
@@ -22,10 +23,13 @@ const UNUSED_NAMED: usize = 8;
 
 /// Prints a study: the problem, a comparison if there are several policies, the best plan with its headroom and
 /// violations, and notes about the inputs.
-pub fn text(query: &PlanQuery, study: &Study) -> String {
+pub fn text(query: &PlanQuery, study: &Study, families: Option<&FamilyStudy>) -> String {
     let mut text = format!("{}\n", headline(query));
     if study.entries.len() > 1 {
         let _ = write!(text, "\n{}", compared(study));
+    }
+    if let (Some(families), Some(question)) = (families, &query.question) {
+        text.push_str(&families::text(question, families));
     }
     for entry in &study.entries {
         if let Err(infeasible) = &entry.outcome {
@@ -33,7 +37,12 @@ pub fn text(query: &PlanQuery, study: &Study) -> String {
         }
     }
     if let Some((entry, planned)) = best(study) {
-        let _ = writeln!(text, "\n{}: {}\n", entry.policy, entry.policy.about());
+        match families {
+            Some(_) => text.push('\n'),
+            None => {
+                let _ = writeln!(text, "\n{}: {}\n", entry.policy, entry.policy.about());
+            }
+        }
         text.push_str(&gpulets(query, planned));
         let _ = writeln!(text, "\n{}", needed(&query.problem, planned, &study.least));
         text.push_str(&headroom(&query.problem, planned));

@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gpulet_core::interference::Runner;
 use gpulet_core::placement::{Exact, Infeasible, Policy};
 use gpulet_core::plan::Plan;
 use gpulet_core::problem::{Device, DeviceType, Problem, Workload};
 use gpulet_core::validate::{Validation, validate};
 use serde::Serialize;
+use variant_plan::each_batch;
 
 /// Largest growth of all rates for which headroom is searched.
 const GROWTH_MAX: f64 = 1_000.0;
@@ -25,13 +25,11 @@ const SEARCHED_MAX: usize = 24;
 const PROVED_MAX: usize = 64;
 /// Maximum steps of the proof.
 const PROOF_NODES: u64 = 5_000;
-/// Maximum number of lookups for the fluid bound.
-const LOOKUPS_MAX: usize = 20_000_000;
 /// Relative tolerance for sums of floating-point numbers.
 const SLACK: f64 = 1e-9;
 
 /// The results of all policies on a problem.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Study {
     /// Each policy with its result, the best first.
     pub entries: Vec<Entry>,
@@ -93,7 +91,13 @@ pub struct Dedicated {
 impl Planned {
     /// Plans, and validates the plan.
     fn find(problem: &Problem, policy: &Policy) -> Result<Self, Infeasible> {
-        let plan = policy.place(problem)?;
+        let mut planned = Self::of(problem, policy.place(problem)?);
+        planned.growth_replanned = growth(problem, policy, &planned);
+        Ok(planned)
+    }
+
+    /// Validates a plan.
+    pub(super) fn of(problem: &Problem, plan: Plan) -> Self {
         let validation = validate(problem, &plan);
         let growth_unchanged = validation.headroom(problem).filter(|_| validation.is_sound());
         let headrooms = validation
@@ -101,9 +105,7 @@ impl Planned {
             .into_iter()
             .map(|(name, factor)| (name.to_owned(), factor))
             .collect();
-        let mut planned = Self { plan, validation, headrooms, growth_unchanged, growth_replanned: None };
-        planned.growth_replanned = growth(problem, policy, &planned);
-        Ok(planned)
+        Self { plan, validation, headrooms, growth_unchanged, growth_replanned: None }
     }
 
     fn factor(&self) -> f64 {
@@ -253,36 +255,4 @@ fn seconds_least(
         least = least.min(seconds);
     });
     is_complete.then_some(least)
-}
-
-/// Calls `found` for each batch on each share of a device that answers within `slo_us`: with the microseconds of the batch, and the
-/// seconds of a whole device that a request takes. `false` after too many lookups.
-pub(super) fn each_batch(
-    problem: &Problem,
-    (workload, slo_us): (&Workload, f64),
-    kind: &DeviceType,
-    lookups: &mut usize,
-    mut found: impl FnMut(f64, f64),
-) -> bool {
-    let Some(profile) = problem.profile(workload, kind) else { return true };
-    let batch_max = workload.batch_max.min(profile.batches().1);
-    for units in &kind.sizes {
-        let share = f64::from(*units) / f64::from(kind.units);
-        for batch in 1..=batch_max {
-            *lookups = lookups.saturating_add(1);
-            if *lookups > LOOKUPS_MAX {
-                return false;
-            }
-            let Ok(time) = problem.solo_us(profile, batch, *units) else { continue };
-            let runner = Runner { profile, batch, units: *units };
-            let time = time * problem.interference().slowdown(&runner, &[]);
-            if 2.0 * time > slo_us * (1.0 + SLACK) {
-                break;
-            }
-            // The input of a batch may be copied while the previous batch runs.
-            let busy = time - profile.load_us(batch);
-            found(time, share * busy / (1e6 * f64::from(batch)));
-        }
-    }
-    true
 }

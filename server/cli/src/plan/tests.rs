@@ -1,5 +1,6 @@
 mod mistakes;
 mod pipelines;
+mod variants;
 
 use super::*;
 use crate::commands::Command;
@@ -87,15 +88,14 @@ fn arguments(file: &str, flags: &[&str]) -> PlanArgs {
     }
 }
 
-fn studied(arguments: &PlanArgs) -> (PlanQuery, Study) {
+fn read_and_studied(arguments: &PlanArgs) -> (PlanQuery, Study, Option<FamilyStudy>) {
     let query = reading::read(&arguments.problem, &arguments.devices).unwrap();
-    let study = study::study(&query.problem, policies(arguments));
-    (query, study)
+    studied(arguments, query)
 }
 
 fn answered(arguments: &PlanArgs) -> String {
-    let (query, study) = studied(arguments);
-    answer(arguments, &query, &study).unwrap()
+    let (query, study, families) = read_and_studied(arguments);
+    answer(arguments, &query, &study, families.as_ref()).unwrap()
 }
 
 fn code(arguments: &PlanArgs) -> String {
@@ -104,7 +104,7 @@ fn code(arguments: &PlanArgs) -> String {
 
 #[test]
 fn the_published_twelve_need_six_gpus_and_that_is_proved() {
-    let (_, study) = studied(&arguments(EXAMPLE, &[]));
+    let (_, study, _) = read_and_studied(&arguments(EXAMPLE, &[]));
     let (entry, planned) = report::best(&study).unwrap();
     println!("{} {:?} {:?}", planned.validation.devices_used, planned.growth_unchanged, study.least);
     assert_eq!((entry.policy.name(), planned.validation.devices_used), ("tessera", 6));
@@ -198,7 +198,7 @@ fn explanations_agree_with_the_validator() {
     for (file, policy) in
         [(EXAMPLE, "tessera"), (EXAMPLE, "igniter"), (EXAMPLE, "temporal"), (&small, "fast-gshare")]
     {
-        let (query, study) = studied(&arguments(file, &["--policy", policy]));
+        let (query, study, _) = read_and_studied(&arguments(file, &["--policy", policy]));
         let (_, planned) = report::best(&study).unwrap();
         let explained = explain::explain(&query, &planned.plan);
         let slots: usize = planned.plan.gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();
@@ -294,7 +294,7 @@ fn pictures_show_every_slot_once_and_are_well_formed() {
     for (file, policy) in
         [(EXAMPLE, "tessera"), (EXAMPLE, "temporal"), (&small, "temporal"), (&small, "fast-gshare")]
     {
-        let (query, study) = studied(&arguments(file, &["--policy", policy]));
+        let (query, study, _) = read_and_studied(&arguments(file, &["--policy", policy]));
         let (_, planned) = report::best(&study).unwrap();
         let svg = drawn(&query, &study).unwrap();
         assert!(is_well_formed(&svg).unwrap() > 20);
@@ -304,7 +304,7 @@ fn pictures_show_every_slot_once_and_are_well_formed() {
         assert_eq!(svg.contains("one cycle of "), policy != "tessera", "{policy}");
     }
     let hostile = SMALL.replace("[workloads.slow]", "[workloads.\"<b>&'\"]");
-    let (query, study) = studied(&Bench::new(&hostile).arguments(&[]));
+    let (query, study, _) = read_and_studied(&Bench::new(&hostile).arguments(&[]));
     let svg = drawn(&query, &study).unwrap();
     assert!(is_well_formed(&svg).is_ok() && svg.contains("&lt;b&gt;&amp;&#39;"), "{svg}");
     assert!(is_well_formed("<svg><g></svg>").is_err() && is_well_formed("<svg>a > b</svg>").is_err());
@@ -364,6 +364,6 @@ fn the_guide_shows_what_the_command_prints() {
     assert!(GOLDEN.contains(explained));
     let printed = answered(&arguments(EXAMPLE, &["--compare"]));
     assert!(printed.contains(compared), "{printed}");
-    let (query, study) = studied(&arguments(EXAMPLE, &[]));
+    let (query, study, _) = read_and_studied(&arguments(EXAMPLE, &[]));
     assert_eq!(drawn(&query, &study).as_deref(), Some(include_str!("../../../../docs/plan/igniter-12.svg")));
 }

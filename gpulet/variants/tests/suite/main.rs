@@ -1,0 +1,7 @@
+//! Plans for families: fixtures shared by all tests, then the tests.
+
+mod bounds;
+mod fixture;
+mod plans;
+mod published;
+mod spot;
