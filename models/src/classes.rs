@@ -18,7 +18,7 @@ pub fn classes(output: &Tensor, rows: usize) -> Result<Vec<i64>, String> {
         return Ok(Vec::new());
     }
     let width = bytes / rows;
-    if width == 0 || width % size != 0 || width * rows != bytes {
+    if width == 0 || !width.is_multiple_of(size) || width * rows != bytes {
         let values = bytes / size;
         let expected = "expected at least one value for each row, and as many for each";
         return Err(format!("output `{name}`: {expected}, got {values} values for {rows} rows"));

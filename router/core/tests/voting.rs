@@ -1,7 +1,5 @@
 //! Votes and the models that take part in them: tables of the published rules, and properties.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
