@@ -11,6 +11,11 @@ use crate::{Dim, LoadError, ModelFiles, Signature, TensorSpec};
 /// Most steps of an ensemble.
 pub const STEPS_MAX: usize = 64;
 
+/// Tensor that a vote writes: the class of each row.
+pub const VOTE_CLASS: &str = "vote.class";
+/// Tensor that a vote writes: for each row, the share of the weight that voted for its class.
+pub const VOTE_SHARE: &str = "vote.share";
+
 /// A tensor that clients send or get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnsembleTensor {
@@ -57,6 +62,9 @@ pub struct Ensemble {
     pub free_rows: bool,
     /// The steps.
     pub steps: Vec<EnsembleStep>,
+    /// Tensors of the steps that vote for the class of each row. Empty: there is no vote.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vote: Vec<String>,
 }
 
 /// Why steps form no ensemble.
@@ -152,6 +160,9 @@ impl Ensemble {
             |tensor: &str| self.steps.iter().any(|step| step.inputs.values().any(|own| own == tensor));
         if let Some(unused) = self.inputs.iter().find(|input| !takes(&input.name)) {
             return Err(EnsembleError::UnusedInput(unused.name.clone()));
+        }
+        if !self.vote.is_empty() {
+            written.extend([VOTE_CLASS, VOTE_SHARE]);
         }
         let is_written =
             |tensor: &String| written.contains(tensor.as_str()) && !inputs.contains(tensor.as_str());
@@ -263,6 +274,7 @@ mod tests {
             max_batch: 8,
             free_rows: false,
             steps,
+            vote: Vec::new(),
         }
     }
 

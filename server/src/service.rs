@@ -10,6 +10,7 @@ mod model_calls;
 mod sequence;
 mod sink;
 mod stream;
+mod vote;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

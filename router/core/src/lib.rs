@@ -48,6 +48,7 @@ mod time;
 mod time_quota;
 mod timers;
 mod token_bucket;
+pub mod voting;
 
 pub use config::{LaneSpec, ModelLanes, ModelSpec, ProfilePoint, RouterConfig};
 pub use cost::CostModel;

@@ -18,7 +18,7 @@ use router_core::pipeline::Progress;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::infer::{PartOf, StepOf, Terms, attempt, select, terms};
-use super::{Answered, RequestContext, Timing, family};
+use super::{Answered, RequestContext, Timing, family, vote};
 use crate::validate;
 
 /// Parameters of a request that hold for the whole, and not for each step.
@@ -72,6 +72,10 @@ pub(super) async fn run(
     let members = served.ensemble.steps.iter().map(hold).collect::<Result<Vec<_>, Refusal>>()?;
     if let Some(spec) = catalog.changed_pipeline(served, members.iter().map(|(loaded, _)| loaded.id)) {
         catalog.router().pipeline_up(spec).await;
+    }
+    if let Some(of) = &served.vote {
+        let held = |step: usize| members.get(step).map(|(held, _)| (held.name.as_str(), held.hash));
+        vote::check(of, &loaded.name, held)?;
     }
     let mut parameters = request.parameters;
     parameters.retain(|(name, _)| !OF_THE_WHOLE.contains(&name.as_str()));
@@ -260,6 +264,9 @@ impl Flow<'_> {
     /// The outputs of the request, in the order of the ensemble.
     fn outputs(&self, tensors: &mut BTreeMap<String, Tensor>) -> Result<Vec<Tensor>, Refusal> {
         let ensemble = &self.served.ensemble;
+        if let Some(vote) = &self.served.vote {
+            tensors.extend(vote::decide(vote, tensors)?.map(|tensor| (tensor.name.clone(), tensor)));
+        }
         let mut outputs = Vec::with_capacity(ensemble.outputs.len());
         for output in &ensemble.outputs {
             let own = [output.name.clone()];

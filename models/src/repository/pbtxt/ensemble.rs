@@ -86,6 +86,7 @@ pub(super) fn read(
         max_batch,
         free_rows: false,
         steps,
+        vote: Vec::new(),
     };
     match ensemble.ordered(problems.model()) {
         Ok(ensemble) => Some(ensemble),

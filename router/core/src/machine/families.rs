@@ -138,8 +138,8 @@ fn time_under_load(model: &Model, pool: &Pool, most: Nanos, row_bytes: u64) -> N
     pool.lane_classes.iter().map(|&(lane_class, _)| on(lane_class)).max().unwrap_or_default()
 }
 
-/// The first number of rows for which `holds`, of those from `first` to `last`; the one after `last` if there is none. What holds for a
-/// number holds for larger ones.
+/// The first number of rows from `first` to `last` for which `holds`, or the one after `last`. What holds for a number holds for larger
+/// ones.
 fn first_from(first: u32, last: u32, holds: impl Fn(u32) -> bool) -> u32 {
     let (mut low, mut high) = (first, last.saturating_add(1).max(first));
     while low < high {

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use job_formats::{Format, FormatError};
 use models::engine::{Batch, Session};
-use oip::{Datatype, Shape, Tensor};
+use oip::{Shape, Tensor};
 
 /// Bytes of a row at most.
 const ROW_MAX: usize = 64 << 20;
@@ -34,6 +35,11 @@ impl Rows {
         }
     }
 
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn each(&self, each: &mut dyn FnMut(Vec<Tensor>) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let shown = || self.path.display().to_string();
         let file = File::open(&self.path).with_context(shown)?;
@@ -58,6 +64,10 @@ pub struct Answers {
     pub classes: Vec<i64>,
     /// The right one. Empty without labels.
     pub labels: Vec<i64>,
+    /// Time of all batches.
+    pub time: Duration,
+    /// Number of batches.
+    pub batches: u32,
 }
 
 impl Answers {
@@ -100,7 +110,7 @@ impl Answers {
                     format!("--label: the file has no `{label}`: expected one of {}", known.join(", "))
                 })?;
                 let given = row.swap_remove(place);
-                let right = class(&given)
+                let right = models::whole_number(given.datatype, &given.data)
                     .with_context(|| format!("`{label}`: expected whole numbers, got {}", given.datatype))?;
                 answers.labels.push(right);
             }
@@ -141,26 +151,12 @@ impl Answers {
         let count = rows.len();
         let ranks: Vec<usize> = session.signature().inputs.iter().map(|spec| spec.dims.len()).collect();
         let batch = gathered(rows, &ranks);
+        let started = Instant::now();
         let outputs = session.run(&batch)?;
+        self.time += started.elapsed();
+        self.batches += 1;
         let answer = outputs.get(output).context("gave no such output")?;
-        let values: u64 = answer.shape.extents().iter().product();
-        let (per_row, width) = (values / count.max(1) as u64, answer.data.len() / count.max(1));
-        anyhow::ensure!(per_row > 0 && width > 0, "output `{}`: has no values", answer.name);
-        for row in answer.data.chunks_exact(width) {
-            let one = Tensor {
-                name: answer.name.clone(),
-                datatype: answer.datatype,
-                shape: Shape::from_extents(&[per_row]),
-                data: Bytes::copy_from_slice(row),
-            };
-            let found = class(&one).or_else(|| largest(&one));
-            self.classes.push(found.with_context(|| {
-                format!(
-                    "output `{}`: expected whole numbers, or numbers for each class, got {}",
-                    one.name, one.datatype
-                )
-            })?);
-        }
+        self.classes.extend(models::classes(answer, count).map_err(anyhow::Error::msg)?);
         Ok(())
     }
 }
@@ -188,38 +184,11 @@ fn gathered(rows: Vec<Vec<Option<Tensor>>>, ranks: &[usize]) -> Batch {
     Batch { inputs: (0..width).map(input).collect(), rows: u32::try_from(count).unwrap_or(u32::MAX) }
 }
 
-/// A single whole number.
-fn class(tensor: &Tensor) -> Option<i64> {
-    let data = &tensor.data[..];
-    let number = match tensor.datatype {
-        Datatype::Int8 => i64::from(i8::from_le_bytes(data.try_into().ok()?)),
-        Datatype::Uint8 => i64::from(u8::from_le_bytes(data.try_into().ok()?)),
-        Datatype::Int16 => i64::from(i16::from_le_bytes(data.try_into().ok()?)),
-        Datatype::Uint16 => i64::from(u16::from_le_bytes(data.try_into().ok()?)),
-        Datatype::Int32 => i64::from(i32::from_le_bytes(data.try_into().ok()?)),
-        Datatype::Uint32 => i64::from(u32::from_le_bytes(data.try_into().ok()?)),
-        Datatype::Int64 => i64::from_le_bytes(data.try_into().ok()?),
-        _ => return None,
-    };
-    Some(number)
-}
-
-/// The place of the largest number, the first of several.
-fn largest(tensor: &Tensor) -> Option<i64> {
-    let wide = job_formats::cast(tensor.clone(), Datatype::Fp64).ok()?;
-    let numbers =
-        wide.data.chunks_exact(8).filter_map(|bytes| Some(f64::from_le_bytes(bytes.try_into().ok()?)));
-    let mut best: Option<(i64, f64)> = None;
-    for (place, number) in (0..).zip(numbers) {
-        if best.is_none_or(|(_, most)| number > most) {
-            best = Some((place, number));
-        }
-    }
-    best.map(|(place, _)| place)
-}
-
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use oip::Datatype;
+
     use super::*;
 
     fn tensor(datatype: Datatype, data: &[u8]) -> Tensor {
@@ -229,17 +198,6 @@ mod tests {
             shape: Shape::from_extents(&[1]),
             data: Bytes::copy_from_slice(data),
         }
-    }
-
-    #[test]
-    fn a_class_is_a_whole_number_or_the_place_of_the_largest() {
-        assert_eq!(class(&tensor(Datatype::Int64, &7_i64.to_le_bytes())), Some(7));
-        assert_eq!(class(&tensor(Datatype::Uint8, &[200])), Some(200));
-        assert_eq!(class(&tensor(Datatype::Int32, &(-1_i32).to_le_bytes())), Some(-1));
-        let scores: Vec<u8> = [0.1_f32, 0.7, 0.7, 0.2].iter().flat_map(|score| score.to_le_bytes()).collect();
-        let scores = tensor(Datatype::Fp32, &scores);
-        assert_eq!((class(&scores), largest(&scores)), (None, Some(1)));
-        assert_eq!(largest(&tensor(Datatype::Bytes, b"no")), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::shapes::Shapes;
 use super::statistics::Statistics;
 use super::validation::Planned;
 use super::version::{Loaded, Settings};
+use super::votes::ServedVote;
 use crate::reason::{Reason, Refusal};
 
 /// Name of the engine of ensembles.
@@ -126,8 +127,12 @@ impl Catalog {
             Ok::<_, String>(family)
         });
         let family = family.transpose()?;
+        let voters =
+            members.iter().map(|member| (member.name.as_str(), member.hash, member.client.max_batch));
+        let vote = ServedVote::of(&ensemble, &voters.collect::<Vec<_>>(), |model| self.source.quality(model));
+        let vote = vote.map_err(|problem| format!("pipelines.{name}.vote: {problem}"))?;
         let kind = if family.is_some() { "a family" } else { "an ensemble" };
-        let served = ServedEnsemble::new(ensemble, graph, PipelineId(id.0), (shares, split), family);
+        let served = ServedEnsemble::new(ensemble, graph, PipelineId(id.0), (shares, split), (family, vote));
         tracing::info!(model = %name, version, steps = served.ensemble.steps.len(), "ready: {kind}");
         Ok(Arc::new(Loaded {
             id,

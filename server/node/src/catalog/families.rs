@@ -116,6 +116,7 @@ pub(super) fn ensemble(
         max_batch: 0,
         free_rows: true,
         steps,
+        vote: Vec::new(),
     };
     ensemble.ordered(name).map_err(|error| format!("variants: {error}"))
 }
@@ -155,14 +156,9 @@ pub(super) fn qualities<'a>(
     stored: impl Fn(&str) -> Result<Option<Quality>, String>,
 ) -> Result<Vec<(ContentHash, Quality)>, String> {
     let read = |(name, hash): (&'a str, ContentHash)| {
-        let remedy = "measure it with `tessera variants measure`";
-        let quality = stored(name)?
-            .ok_or_else(|| format!("variants: the quality of `{name}` was not measured: {remedy}"))?;
-        if quality.digest != hash.to_string() {
-            return Err(format!(
-                "variants: the quality of `{name}` was measured of other files than those that are served: {remedy} again"
-            ));
-        }
+        let quality = stored(name)?;
+        let quality =
+            Quality::of_files((name, hash), quality).map_err(|problem| format!("variants: {problem}"))?;
         Ok((hash, quality))
     };
     variants.map(read).collect()
@@ -223,21 +219,6 @@ mod tests {
             let error = of(variants).unwrap_err();
             assert!(error.contains(said), "{error}");
         }
-    }
-
-    #[test]
-    fn quality_is_that_of_the_files_that_are_served() {
-        let hash = ContentHash::of(b"model");
-        let stored = |digest: &str| Quality { digest: digest.to_owned(), ..Quality::default() };
-        let read = |found: Option<Quality>| qualities([("s", hash)].into_iter(), |_| Ok(found.clone()));
-        assert_eq!(read(Some(stored(&hash.to_string()))).unwrap().len(), 1);
-        let error = read(Some(stored("0123"))).unwrap_err();
-        assert!(error.contains("measured of other files"), "{error}");
-        let error = read(None).unwrap_err();
-        assert!(
-            error.contains("the quality of `s` was not measured: measure it with `tessera variants measure`"),
-            "{error}"
-        );
     }
 
     #[test]

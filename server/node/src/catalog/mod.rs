@@ -31,6 +31,7 @@ mod statistics;
 pub mod submit;
 mod validation;
 mod version;
+mod votes;
 mod warm;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +63,7 @@ pub use families::ServedFamily;
 pub use gauges::ModelGauges;
 pub use load::row_bytes;
 pub use overrides::LoadParameters;
-pub use quality::{QUALITY_FILE, Quality, QualityKind};
+pub use quality::{CLASSES_MAX, ClassAccuracy, QUALITY_FILE, Quality, QualityKind};
 pub use remote::SourceError;
 pub use response_cache::{CacheKey, ResponseCache, key as cache_key};
 pub use rollouts::{Mirror, RolloutState, RolloutView, Trial, VersionView};
@@ -74,6 +75,7 @@ pub use staging::{LoadReport, Staging};
 pub use statistics::LaneBatches;
 pub use validation::{Checks, Finding, Planned, Severity};
 pub use version::Loaded;
+pub use votes::{ServedVote, ServedVoter, voter};
 pub use warm::{Ready, WarmPoolCounts};
 
 /// What a load needs besides the model's files.

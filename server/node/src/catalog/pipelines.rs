@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use models::{Dim, Ensemble, EnsembleStep, EnsembleTensor, Signature, TensorSpec};
+use models::{Dim, Ensemble, EnsembleStep, EnsembleTensor, Signature, TensorSpec, VOTE_CLASS, VOTE_SHARE};
+use oip::Datatype;
 use router_core::pipeline::Graph;
 
 use crate::config::{PipelineSettings, StageSettings};
@@ -33,7 +34,14 @@ pub(super) fn ensemble(
         let stage = Stage::new(own.clone(), settings, signature, &stages, &mut inputs).map_err(wrong)?;
         stages.push(stage);
     }
+    let vote = match settings.vote.is_empty() {
+        true => None,
+        false => Some(vote(&settings.vote, &stages).map_err(|problem| format!("vote: {problem}"))?),
+    };
+    let models = stages.len();
+    stages.extend(vote);
     let (outputs, sources) = outputs(settings, &stages)?;
+    stages.truncate(models);
     let ensemble = Ensemble {
         inputs: inputs.into_values().collect(),
         outputs,
@@ -41,6 +49,7 @@ pub(super) fn ensemble(
         max_batch: 0,
         free_rows: true,
         steps: stages.into_iter().map(|stage| stage.step).collect(),
+        vote: settings.vote.clone(),
     };
     let ensemble = ensemble.ordered(name).map_err(|error| format!("stages: {error}"))?;
     let graph = Graph::new(ensemble.after()).map_err(|error| format!("stages: {error}"))?;
@@ -136,6 +145,49 @@ impl Stage {
         };
         Ok(Self { step, signature })
     }
+}
+
+/// The vote as a stage that takes what the others vote, for `outputs`. It has no model.
+fn vote(sources: &[String], stages: &[Stage]) -> Result<Stage, String> {
+    let Some((name, _)) = VOTE_CLASS.split_once('.') else { return Err("expected a name".to_owned()) };
+    if stages.iter().any(|stage| stage.step.name == name) {
+        return Err(format!("a stage is called `{name}`: expected another `name` of it"));
+    }
+    if let Some(stage) = stages.iter().find(|stage| stage.step.answer_if.is_some()) {
+        return Err(format!("`{}` has answer_if: expected stages that always run", stage.step.name));
+    }
+    let mut voters: Vec<&str> = Vec::new();
+    for source in sources {
+        written(source, stages).ok_or_else(|| format!("`{source}`: expected \"STAGE.TENSOR\""))??;
+        let (voter, output) = source.split_once('.').unwrap_or_default();
+        if voters.contains(&voter) {
+            return Err(format!("`{voter}` is there twice: expected one output of each stage"));
+        }
+        voters.push(voter);
+        let stage = stages.iter().find(|stage| stage.step.name == voter);
+        let mut specs = stage.into_iter().flat_map(|stage| &stage.signature.outputs);
+        let spec = specs.find(|spec| spec.name == output);
+        if spec.is_some_and(|spec| spec.datatype == Datatype::Bytes) {
+            return Err(format!("`{source}`: expected whole numbers, or numbers for each class, got BYTES"));
+        }
+    }
+    let tensors = [(VOTE_CLASS, Datatype::Int64), (VOTE_SHARE, Datatype::Fp32)];
+    let outputs = tensors.map(|(tensor, datatype)| TensorSpec {
+        name: tensor.rsplit('.').next().unwrap_or_default().to_owned(),
+        datatype,
+        dims: vec![Dim::Free],
+        optional: false,
+    });
+    let step = EnsembleStep {
+        name: name.to_owned(),
+        model: String::new(),
+        version: None,
+        inputs: sources.iter().map(|source| (source.clone(), source.clone())).collect(),
+        outputs: outputs.iter().map(|spec| (spec.name.clone(), format!("{name}.{}", spec.name))).collect(),
+        answer_if: None,
+        fan_out: 1.0,
+    };
+    Ok(Stage { step, signature: Signature { inputs: Vec::new(), outputs: outputs.to_vec(), max_batch: 0 } })
 }
 
 /// The output of the stages in `from` that an input takes if nothing else is said: the one of its name, or the only one.
@@ -288,6 +340,19 @@ mod tests {
     }
 
     #[test]
+    fn a_vote_writes_outputs_of_its_own() {
+        let stages = "stages = [{ name = 's', model = 'rec' }, { name = 'l', model = 'rec' }]";
+        let voted = format!("{stages}\nvote = ['s.text', 'l.text']");
+        let made = of(&format!("{voted}\noutputs = {{ label = 'vote.class', sure = 's.sure' }}")).unwrap();
+        assert_eq!((made.vote.len(), made.steps.len()), (2, 2));
+        assert_eq!(made.sources["label"], [VOTE_CLASS]);
+        assert_eq!((made.outputs[0].datatype, made.outputs[0].dims.clone()), (Datatype::Int64, vec![-1]));
+        let made = of(&voted).unwrap();
+        let outputs: Vec<&str> = made.outputs.iter().map(|output| output.name.as_str()).collect();
+        assert_eq!(outputs, ["class", "share"], "the outputs of stages that vote are taken");
+    }
+
+    #[test]
     fn what_does_not_fit_is_named() {
         for (text, expected) in [
             ("stages = []", "expected 1 to 64 steps, got 0"),
@@ -329,6 +394,26 @@ mod tests {
             (
                 "stages = [{ model = 'det' }, { model = 'rec', inputs = { x = 'det.boxes' } }]\nsplit = { det = 0.5, rec = 0.6 }",
                 "split: the shares along a path add up to 1.100: expected at most 1",
+            ),
+            (
+                "stages = [{ model = 'det' }]\nvote = ['det', 'det.boxes']",
+                "vote: `det`: expected \"STAGE.TENSOR\"",
+            ),
+            (
+                "stages = [{ model = 'det' }]\nvote = ['det.box']",
+                "vote: `det.box`: expected one of its outputs: boxes",
+            ),
+            (
+                "stages = [{ model = 'det' }]\nvote = ['det.boxes', 'det.boxes']",
+                "vote: `det` is there twice: expected one output of each stage",
+            ),
+            (
+                "stages = [{ name = 'vote', model = 'det' }]\nvote = ['vote.boxes']",
+                "vote: a stage is called `vote`",
+            ),
+            (
+                "stages = [{ model = 'rec', answer_if = 'sure' }]\nvote = ['rec.text']",
+                "vote: `rec` has answer_if: expected stages that always run",
             ),
             ("stages = [{ model = 'det' }]\ndeadlines = 'none'", "unknown variant `none`"),
         ] {

@@ -7,6 +7,7 @@ use router_core::pipeline::Graph;
 use router_core::{ModelId, PipelineId, PipelineSpec, PipelineStage, Split};
 
 use super::families::ServedFamily;
+use super::votes::ServedVote;
 
 /// What a version that is an ensemble runs.
 pub struct ServedEnsemble {
@@ -22,6 +23,8 @@ pub struct ServedEnsemble {
     pub split: Split,
     /// Its steps are the variants of a family, of which a request runs one.
     pub family: Option<ServedFamily>,
+    /// Its steps vote for the class of each row.
+    pub vote: Option<ServedVote>,
     /// Versions that the router knows as those of its steps.
     known: Mutex<Vec<ModelId>>,
 }
@@ -33,9 +36,9 @@ impl ServedEnsemble {
         graph: Graph,
         pipeline: PipelineId,
         (shares, split): (Vec<f64>, Split),
-        family: Option<ServedFamily>,
+        (family, vote): (Option<ServedFamily>, Option<ServedVote>),
     ) -> Self {
-        Self { ensemble, graph, pipeline, shares, split, family, known: Mutex::default() }
+        Self { ensemble, graph, pipeline, shares, split, family, vote, known: Mutex::default() }
     }
 
     /// Whether the router knows these versions as those of the steps.

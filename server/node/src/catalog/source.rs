@@ -97,7 +97,7 @@ impl Source {
     ///
     /// # Errors
     /// What is wrong with its file.
-    pub(super) fn quality(&self, name: &str) -> Result<Option<Quality>, String> {
+    pub fn quality(&self, name: &str) -> Result<Option<Quality>, String> {
         let model = ModelName::new(name).map_err(|error| error.to_string())?;
         let read = |repository: &Repository| {
             if !repository.root().join(name).join(QUALITY_FILE).exists() {

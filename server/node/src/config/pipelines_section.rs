@@ -27,6 +27,11 @@ pub struct PipelineSettings {
     /// What clients get, by name: `"STAGE.TENSOR"`, or a list of which the first that was written is taken. Default: the outputs of the
     /// stages that no other follows. Example: `{ text = "rec.text" }`.
     pub outputs: BTreeMap<String, OneOrMore>,
+    /// Outputs of stages that vote for the class of each row, `"STAGE.TENSOR"` each: a whole number, or a number for each class, of which
+    /// the largest counts. A vote weighs as much as the measured accuracy of its model for the class. The pipeline then has the outputs
+    /// `class` and `share`, which `outputs` calls `"vote.class"` and `"vote.share"` ([guide](../choices.md#votes)). Default: there is no
+    /// vote. Example: `["digits-s.scores", "digits-m.scores"]`.
+    pub vote: Vec<String>,
     /// Share of the objective for each stage, as `tessera plan --explain` prints it; at most 1 along a path. Default: the same for each
     /// stage of a longest path. Example: `{ det = 0.4, rec = 0.6 }`.
     pub split: Option<BTreeMap<String, f64>>,
@@ -131,6 +136,9 @@ pub fn check_key(key: &str, value: &Value) -> Result<(), String> {
     let is_share = |share: &f64| *share > 0.0 && *share <= 1.0;
     if let Some((stage, share)) = read.split.iter().flatten().find(|(_, share)| !is_share(share)) {
         return Err(format!("`{stage}`: expected a share above 0 and at most 1, got {share}"));
+    }
+    if key == "vote" && read.vote.len() < 2 {
+        return Err(format!("expected 2 or more, each \"STAGE.TENSOR\", got {}", read.vote.len()));
     }
     match read.stages.iter().find(|stage| !(0.0..=1e6).contains(&stage.fan_out)) {
         Some(stage) => {
