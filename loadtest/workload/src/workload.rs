@@ -258,7 +258,8 @@ impl Workload {
         Ok(())
     }
 
-    /// The same models without pipelines: the stages of pipelines have traffic of their own, as often as in them, at random.
+    /// The same models without pipelines and families: stages have traffic of their own, as often as in them, and the variants of a family
+    /// the same part of its requests each, all at random.
     #[must_use]
     pub fn stages_alone(&self) -> Self {
         let mut alone = self.clone();
@@ -269,6 +270,14 @@ impl Workload {
                 if let Some(model) = alone.models.get_mut(stage.model as usize) {
                     let rate = model.process.rate() + pipeline.process.rate() * rows;
                     model.process = Process::Poisson { rate };
+                }
+            }
+        }
+        for (_, family, variants) in self.families() {
+            for variant in &variants.variants {
+                if let Some(model) = alone.models.get_mut(variant.model as usize) {
+                    let part = family.process.rate() / variants.variants.len().max(1) as f64;
+                    model.process = Process::Poisson { rate: model.process.rate() + part };
                 }
             }
         }

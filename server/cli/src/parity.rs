@@ -6,6 +6,7 @@
 pub mod arguments;
 mod calibration;
 mod child;
+mod families;
 mod pipelines;
 mod repository;
 mod table;
@@ -26,7 +27,7 @@ use workload::{Extent, Stages, Workload};
 use crate::load::{interruption, line::Line, request};
 use crate::simulate::{self, reading};
 use arguments::{ParityArgs, Wire};
-use child::Child;
+use child::{Child, Counted};
 use repository::Repository;
 use table::Parity;
 
@@ -46,7 +47,19 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
         workload.name
     );
     if let Some((_, family, _)) = workload.families().next() {
-        anyhow::bail!("families.{}: are not compared with a live server yet: remove them", family.name);
+        let name = &family.name;
+        anyhow::ensure!(
+            arguments.repository.is_none(),
+            "families.{name}: are compared on synthetic models only: expected no --repository"
+        );
+        let own = workload.families().flat_map(|(.., family)| &family.variants);
+        let own = own.filter_map(|variant| workload.models.get(variant.model as usize));
+        if let Some(model) = own.into_iter().find(|model| model.expected_requests(1_000_000_000) > 0.0) {
+            let variant = &model.name;
+            anyhow::bail!(
+                "models.{variant}.rate: it is a variant of a family: expected no requests of its own"
+            );
+        }
     }
     if workload.models.iter().any(|model| model.best_effort) {
         anyhow::ensure!(
@@ -73,10 +86,10 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
         measure(&workload, settings, &stop, (child, &line))
     });
     line.clear();
-    let (measured, preempted) = measured?;
+    let (measured, counted) = measured?;
     anyhow::ensure!(!measured.interrupted, "stopped: nothing to compare");
     let simulated = Simulation::new(&workload, &setup)?.run(&mut |_| {})?;
-    let parity = Parity::new(&workload, arguments.repository.is_some(), &simulated, (&measured, preempted));
+    let parity = Parity::new(&workload, arguments.repository.is_some(), &simulated, (&measured, &counted));
     if arguments.json {
         output::line(&serde_json::to_string(&parity)?);
     } else {
@@ -106,13 +119,13 @@ fn on_server<T>(
     outcome
 }
 
-/// Runs the workload. Also returns the number of batches that were preempted after the warm-up.
+/// Runs the workload. Also returns what the server counted after the warm-up.
 fn measure(
     workload: &Workload,
     settings: Settings,
     stop: &Arc<AtomicBool>,
     (child, line): (&Child, &Line),
-) -> anyhow::Result<(Report, u64)> {
+) -> anyhow::Result<(Report, Counted)> {
     let session = Session::open(workload, settings)?;
     let Extent::Time(time) = workload.extent else {
         anyhow::bail!("{}: expected a workload that ends by time", workload.name);
@@ -122,12 +135,12 @@ fn measure(
     let mut before = None;
     let report = session.run(workload, &drive, stop, &mut |live| {
         if before.is_none() && live.elapsed_s >= warmup_s {
-            before = Some(child.preempted());
+            before = Some(child.counted());
         }
         line.show("live  ", live);
     })?;
-    let before = before.unwrap_or(Ok(0))?;
-    Ok((report, child.preempted()?.saturating_sub(before)))
+    let before = before.unwrap_or_else(|| Ok(Counted::default()))?;
+    Ok((report, child.counted()?.since(&before)))
 }
 
 fn endpoint(child: &Child, wire: Wire) -> Endpoint {

@@ -46,10 +46,10 @@ pub fn measure(
         let own = report.timings.iter().filter(|timing| timing.model == number);
         model.overhead = Spans::of_samples(own.map(|timing| timing.outside).collect());
     }
-    // The times of a pipeline are those of several batches.
-    let report = match workload.pipelines().next() {
-        Some(_) => rehearse(&workload.stages_alone(), settings, stop, line)?,
-        None => report,
+    // The times of a pipeline are those of several batches, and those of a family of several models.
+    let report = match workload.models.iter().all(Model::is_single) {
+        false => rehearse(&workload.stages_alone(), settings, stop, line)?,
+        true => report,
     };
     workload.lanes.overhead = batch_overhead(workload, &report, real);
     if real {

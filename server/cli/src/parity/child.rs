@@ -1,5 +1,6 @@
 //! Starts a server process on free ports.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{self, Command, Stdio};
 use std::time::Duration;
@@ -30,6 +31,26 @@ pub struct Child {
     pub grpc: String,
     /// Address of the metrics.
     metrics: String,
+}
+
+/// What a server counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Batches that its policies ended early.
+    pub preempted: u64,
+    /// Requests that each model answered. Those of a family count for their variants.
+    pub answered: BTreeMap<String, u64>,
+}
+
+impl Counted {
+    /// What it counted since then.
+    pub fn since(mut self, before: &Self) -> Self {
+        self.preempted = self.preempted.saturating_sub(before.preempted);
+        for (model, count) in &mut self.answered {
+            *count = count.saturating_sub(before.answered.get(model).copied().unwrap_or_default());
+        }
+        self
+    }
 }
 
 #[derive(Deserialize)]
@@ -83,16 +104,26 @@ impl Child {
         Ok(child)
     }
 
-    /// Batches that its policies have ended early so far.
-    pub fn preempted(&self) -> anyhow::Result<u64> {
+    /// What it counted so far.
+    pub fn counted(&self) -> anyhow::Result<Counted> {
         let page = rest::wait_for(TIMEOUT, server_at(&self.metrics)?.call(Method::GET, "/metrics"))?;
         let page = std::str::from_utf8(&page).context("the server's metrics")?;
-        let counted = page.lines().filter(|line| line.starts_with(names::PREEMPTED.name));
-        let counts = counted.map(|line| {
-            let count = line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok());
-            count.with_context(|| format!("the server's metrics: `{line}`"))
-        });
-        counts.sum()
+        let mut counted = Counted::default();
+        for line in page.lines() {
+            let count = || {
+                let count = line.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok());
+                count.with_context(|| format!("the server's metrics: `{line}`"))
+            };
+            if line.starts_with(names::PREEMPTED.name) {
+                counted.preempted = counted.preempted.saturating_add(count()?);
+            }
+            let labels = line.strip_prefix(names::REQUESTS.name).and_then(|rest| rest.strip_prefix('{'));
+            let Some((_, model)) = labels.and_then(|labels| labels.split_once("model=\"")) else { continue };
+            let Some((model, _)) = model.split_once('"') else { continue };
+            let answered = counted.answered.entry(model.to_owned()).or_default();
+            *answered = answered.saturating_add(count()?);
+        }
+        Ok(counted)
     }
 
     /// Drains the server and waits for its exit.

@@ -1,9 +1,10 @@
-//! The pipelines of a workload as settings of a server with synthetic models.
+//! The pipelines and families of a workload as settings of a server with synthetic models.
 
+use super::families;
 use toml::{Table, Value};
 use workload::{Deadlines, Model, ObjectiveSplit, Pipeline, PipelineStage, Workload};
 
-/// The configuration file of a server. Empty without pipelines.
+/// The configuration file of a server. Empty without pipelines and families.
 ///
 /// # Errors
 /// Synthetic models cannot do what a pipeline asks for.
@@ -12,10 +13,10 @@ pub fn config(workload: &Workload) -> anyhow::Result<String> {
     for (_, model, pipeline) in workload.pipelines() {
         tables.insert(model.name.clone(), Value::Table(table(model, pipeline, workload)?));
     }
-    if tables.is_empty() {
-        return Ok(String::new());
-    }
-    Ok(toml::to_string(&Table::from_iter([("pipelines".to_owned(), Value::Table(tables))]))?)
+    let sections = [("pipelines", tables), ("families", families::tables(workload))];
+    let sections = sections.into_iter().filter(|(_, tables)| !tables.is_empty());
+    let file: Table = sections.map(|(name, tables)| (name.to_owned(), Value::Table(tables))).collect();
+    Ok(toml::to_string(&file)?)
 }
 
 fn table(own: &Model, pipeline: &Pipeline, workload: &Workload) -> anyhow::Result<Table> {

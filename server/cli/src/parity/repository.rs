@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use workload::{Model, Workload};
 
 use super::arguments::ParityArgs;
-use super::pipelines;
+use super::{families, pipelines};
 
 /// Header in which requests name their tenant.
 pub const TENANT_HEADER: &str = "x-tenant";
@@ -35,11 +35,12 @@ impl Repository {
     pub fn synthetic(workload: &Workload, arguments: &ParityArgs) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder")?;
         let models = folder.path().join("models");
-        for model in workload.models.iter().filter(|model| model.pipeline.is_none()) {
+        for model in workload.models.iter().filter(|model| model.is_single()) {
             let version = models.join(&model.name).join("1");
             fs::create_dir_all(&version).context("cannot make a folder")?;
             fs::write(version.join("model.toml"), description(model)?).context("cannot write a model")?;
         }
+        families::write_qualities(workload, &models)?;
         let config = folder.path().join("tessera.toml");
         fs::write(&config, pipelines::config(workload)?).context("cannot write the configuration")?;
         let mut options = options(&models);
@@ -47,7 +48,7 @@ impl Repository {
         set(&mut options, format!("lanes.count={}", workload.lanes.count));
         set(&mut options, "lanes.shared=true".to_owned());
         tenants(&mut options, workload);
-        for model in &workload.models {
+        for model in workload.models.iter().filter(|model| model.family.is_none()) {
             settings(&mut options, &model.name, model, &arguments.policy);
         }
         arguments.set.iter().for_each(|assignment| set(&mut options, assignment.clone()));

@@ -8,10 +8,15 @@ use node::output;
 use serde::Serialize;
 use workload::Workload;
 
+use super::child::Counted;
+use super::families;
+
 /// The goals, as relative differences.
 const GOODPUT: f64 = 0.02;
 const P50: f64 = 0.05;
 const P99: f64 = 0.10;
+/// The goal of mean qualities, from 0 to 1: half a point.
+const QUALITY: f64 = 0.005;
 
 /// Simulated and measured figures of a workload.
 #[derive(Clone, Debug, Serialize)]
@@ -72,25 +77,31 @@ impl Row {
 }
 
 impl Parity {
-    /// Compares a simulation and a run of the same workload, in which the server preempted some batches.
+    /// Compares a simulation and a run of the same workload, in which the server counted batches and answers.
     pub fn new(
         workload: &Workload,
         real: bool,
         simulated: &sim::Report,
-        (measured, preempted): (&loadtest::Report, u64),
+        (measured, counted): (&loadtest::Report, &Counted),
     ) -> Self {
         let mut all = total(simulated, measured);
         // The load generator reads the batches of models that it sends requests to, which stages need not be.
-        if workload.pipelines().next().is_none() {
+        if workload.models.iter().all(workload::Model::is_single) {
             all.extend(rows_a_batch(simulated, measured));
         }
-        if simulated.preempted + preempted > 0 {
-            let (simulated, measured) = (simulated.preempted as f64, preempted as f64);
+        for (name, measured) in families::qualities(workload, &counted.answered) {
+            let own = simulated.families.iter().find(|family| family.family == name);
+            let Some(simulated) = own.map(|family| family.quality) else { continue };
+            all.push(Row::new("quality", simulated, measured, Some(QUALITY / simulated)));
+        }
+        if simulated.preempted + counted.preempted > 0 {
+            let (simulated, measured) = (simulated.preempted as f64, counted.preempted as f64);
             all.push(Row::new("preempted batches", simulated, measured, None));
         }
         let mut models = vec![Rows { name: "all".to_owned(), rows: all }];
         if workload.models.len() > 1 {
-            let pairs = simulated.models.iter().zip(&measured.models);
+            // Stages and variants need not have requests of their own.
+            let pairs = simulated.models.iter().zip(&measured.models).filter(|(own, _)| own.offered > 0);
             models.extend(pairs.map(|(simulated, measured)| model(simulated, measured)));
         }
         let requests = simulated.models.iter().map(|model| model.offered as f64);
@@ -150,7 +161,7 @@ impl Parity {
                     (Some(_), true) => "yes",
                     (Some(_), false) => "NO",
                 };
-                let share = row.figure == "attainment";
+                let share = matches!(row.figure, "attainment" | "quality");
                 let show = |value| if share { percent(value) } else { number(value) };
                 vec![
                     model.name.clone(),
