@@ -45,7 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("colocation", &["invariant"]),
     ("model-parallel", &["invariant", "workload"]),
-    ("variant-plan", &["gpulet-core", "invariant"]),
+    ("variant-plan", &["gpulet-core"]),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("model-split", &[]),
     ("models", &["model-split", "oip", "units"]),

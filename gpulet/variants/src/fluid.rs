@@ -15,6 +15,8 @@ use crate::work::Work;
 /// Most groups of devices, and entries, for whole numbers of devices; larger programs are solved with parts of devices.
 const INTEGER_GROUPS_MAX: usize = 8;
 const INTEGER_ENTRIES_MAX: usize = 64;
+/// Steps of the bisection of what devices carry: to a thousandth of the load and less.
+const CARRIED_STEPS: u32 = 20;
 /// Relative tolerance of the solver.
 const TOLERANCE: f64 = 1e-6;
 
@@ -122,6 +124,25 @@ impl Fluid {
             return Some(found);
         }
         Self::solve(question, &work, factor, false)
+    }
+
+    /// Part of the load that the devices carry at most, if requests take their least time and devices have no leftovers; up to 1. `None`
+    /// if the problem is too large, or some requests cannot be answered in time at all.
+    pub fn carried(question: &Question) -> Option<f64> {
+        let work = Work::of(question)?;
+        let fits = |part: f64| Self::solve(question, &work, part, false).is_some();
+        if fits(1.0) {
+            return Some(1.0);
+        }
+        if !fits(0.0) {
+            return None;
+        }
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..CARRIED_STEPS {
+            let middle = f64::midpoint(low, high);
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        Some(low)
     }
 
     fn solve(question: &Question, work: &Work, factor: f64, whole: bool) -> Option<Self> {

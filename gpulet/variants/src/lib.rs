@@ -17,12 +17,14 @@ mod mix;
 pub mod published;
 mod question;
 mod search;
+mod without_device;
 mod work;
 
 pub use self::costs::{VariantCost, variant_costs};
 pub use self::fluid::Fluid;
-pub use self::loss::{Losses, WithoutDevice, losses, without_each};
+pub use self::loss::{Losses, losses};
 pub use self::mix::Mix;
 pub use self::question::{Demand, Family, Group, Question, Spot, SpotRules, Variant};
 pub use self::search::{Found, best_quality, plan};
+pub use self::without_device::{WithoutDevice, without_each};
 pub use self::work::each_batch;

@@ -4,7 +4,7 @@
 //! them: a device serves the most requests that the validator accepts within the objective, the user has picked the cheapest variant
 //! with the quality asked for where a system does not choose, and rates are known. With one model a device, `mark`, `proportional` and
 //! `proteus` are dedicated; `infaas` and `iris` share devices over time, placed by [`Policy::Temporal`](gpulet_core::placement::Policy).
-//! Facts and their sources: Gujarati and others wrote none of these, see `docs/choices.md`.
+//! Each file names its source.
 
 mod dedicated;
 mod infaas;

@@ -69,11 +69,20 @@ impl Bench {
 
     /// A request that wants this quality and must be answered within this time.
     fn arrive(&mut self, at_ms: u64, within_ms: u64, quality_min: u32, lane_time_max: Nanos) -> Came {
+        self.arrive_with(1, at_ms, (within_ms, quality_min, lane_time_max))
+    }
+
+    fn arrive_with(
+        &mut self,
+        rows: u32,
+        at_ms: u64,
+        (within_ms, quality_min, lane_time_max): (u64, u32, Nanos),
+    ) -> Came {
         let request = RequestId::new(self.next, 0);
         self.next += 1;
         let deadline = Some(Nanos::from_millis(at_ms + within_ms));
         let wanted = FamilyRequest { family: FAMILY, quality_min, lane_time_max };
-        let incoming = Incoming { class: Class::new(0), rows: 1, bytes: 64, deadline };
+        let incoming = Incoming { class: Class::new(0), rows, bytes: 64, deadline };
         let Some(model) = self.router.choose(Nanos::from_millis(at_ms), &incoming, &wanted) else {
             return Came::NoVariant;
         };
@@ -204,4 +213,19 @@ fn a_family_goes_without_variants_that_are_not_served() {
     bench.feed(1, Event::ModelDown(ModelId(2)));
     bench.feed(1, Event::FamilyDown(FAMILY));
     assert_eq!(bench.simple(2), Came::NoVariant);
+}
+
+#[test]
+fn a_request_with_too_many_rows_changes_nothing_for_others() {
+    let mut bench = bench();
+    for (model, time) in (0..).zip(TIMES) {
+        bench.feed(0, Event::ModelUp(&ModelSpec { max_batch: 4, ..spec(model + 10, time) }));
+    }
+    let variants =
+        (0..3).map(|model| Variant { model: ModelId(model + 10), quality: 900_000 - 100_000 * model });
+    let family =
+        FamilySpec { family: FAMILY, variants: variants.collect(), objective: Some(Nanos::from_millis(200)) };
+    bench.feed(0, Event::FamilyUp(&family));
+    assert_eq!(bench.arrive_with(100, 0, (200, 0, Nanos::NEVER)), Came::NoVariant);
+    assert_eq!(bench.simple(0), Came::Runs(10), "the best one");
 }

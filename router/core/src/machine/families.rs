@@ -37,10 +37,11 @@ impl Router {
             self.families.get(&wanted.family)?.variants().iter().copied().collect();
         let left = incoming.deadline.map(|deadline| deadline.since(self.now));
         let objective = self.families.get(&wanted.family)?.objective().or(left).unwrap_or(Nanos::NEVER);
-        let mut prospects = self.prospects(incoming, objective, &variants);
+        let (mut prospects, takes_rows) = self.prospects(incoming, objective, &variants);
         leave_out_dominated(&variants, &mut prospects);
         let family = self.families.get_mut(&wanted.family)?;
-        if let Some(left) = left {
+        // A request that is too large for a variant says nothing about what others would meet there.
+        if let Some(left) = left.filter(|_| takes_rows) {
             family.look(left, &prospects);
         }
         let level = family.level();
@@ -59,8 +60,10 @@ impl Router {
         chosen.map(|(_, variant, _)| variant.model)
     }
 
-    /// What a request would meet at each variant. `None`: it is not being served, or takes fewer rows.
-    fn prospects(&self, incoming: &Incoming, objective: Nanos, variants: &[Variant]) -> Prospects {
+    /// What a request would meet at each variant. `None`: it is not being served, or takes fewer rows. Also whether all that are served take
+    /// its rows.
+    fn prospects(&self, incoming: &Incoming, objective: Nanos, variants: &[Variant]) -> (Prospects, bool) {
+        let mut takes_rows = true;
         // Variants of a family often have the same lanes.
         let mut waits: SmallVec<[(u32, Nanos); 2]> = SmallVec::new();
         let mut of = |id: ModelId| {
@@ -68,6 +71,7 @@ impl Router {
             let pool = self.pools.get(model.pool).filter(|pool| !pool.up.is_empty())?;
             let (rows, row_bytes) = incoming.rows_at(model.max_batch);
             if rows > model.max_batch {
+                takes_rows = false;
                 return None;
             }
             let known = waits.iter().find(|(pool, _)| *pool == model.pool).map(|(_, wait)| *wait);
@@ -80,7 +84,8 @@ impl Router {
             let batch_time = time_under_load(model, pool, Nanos(objective.0 / 2), row_bytes);
             Some(Prospect { wait, time, batch_time, lane_time: Nanos(lane_time) })
         };
-        variants.iter().map(|variant| of(variant.model)).collect()
+        let prospects = variants.iter().map(|variant| of(variant.model)).collect();
+        (prospects, takes_rows)
     }
 
     /// Time until the lanes of a pool have done what is due before a request.

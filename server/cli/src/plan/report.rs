@@ -76,10 +76,20 @@ fn headline(query: &PlanQuery) -> String {
     }
     let device_types: Vec<String> =
         device_types.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    let planned = match &query.question {
+        None => format::counted(problem.workloads().len(), "workload"),
+        Some(question) => {
+            let (families, all) = (question.families().len(), question.demands().len());
+            let families = if families == 1 { "1 family".to_owned() } else { format!("{families} families") };
+            match all.saturating_sub(question.families().len()) {
+                0 => families,
+                others => format!("{families} and {}", format::counted(others, "workload")),
+            }
+        }
+    };
     format!(
-        "{}: {} on {}, planned at {} with interference `{}`",
+        "{}: {planned} on {}, planned at {} with interference `{}`",
         query.name,
-        format::counted(problem.workloads().len(), "workload"),
         device_types.join(" and "),
         query.quantile,
         problem.interference().name()

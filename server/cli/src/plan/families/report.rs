@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use charts::number;
 use node::output;
 use serde::Serialize;
-use variant_plan::Question;
+use variant_plan::{Demand, Fluid, Question, variant_costs};
 
 use super::super::format;
 use super::explain::Explained;
@@ -81,13 +81,7 @@ pub fn text(question: &Question, study: &FamilyStudy) -> String {
         text.push_str(&compared(question, study));
     }
     let Some((standing, plan)) = study.best() else {
-        for standing in &study.standings {
-            let _ = writeln!(
-                text,
-                "{}: no plan: expected more devices, a lower rate, or a lower quality",
-                standing.policy
-            );
-        }
+        let _ = writeln!(text, "\nno plan: {}", why_not(question));
         return text;
     };
     let _ = writeln!(text, "\n{}: {}\n", standing.policy, standing.about);
@@ -98,7 +92,11 @@ pub fn text(question: &Question, study: &FamilyStudy) -> String {
     });
     let cost = plan.planned.validation.cost;
     let _ = write!(text, "\ncost: {} per hour: {}", number(cost), used.collect::<Vec<_>>().join(", "));
-    text.push_str(&bound(study, cost));
+    text.push_str(&if plan.is_sound(question) {
+        bound(study, cost)
+    } else {
+        "; the plan breaks limits\n".to_owned()
+    });
     if plan.lost() > 0.0 {
         let (lost, most) = (percent(plan.lost()), percent(question.spot().lost_max));
         let _ = writeln!(
@@ -110,6 +108,26 @@ pub fn text(question: &Question, study: &FamilyStudy) -> String {
         text.push_str(&explanation(explained, cost));
     }
     text
+}
+
+/// What prevents a plan, and what would make one possible.
+fn why_not(question: &Question) -> String {
+    let costs = variant_costs(question);
+    let is_late =
+        |demand: &&Demand| demand.wanted > 0.0 && costs.iter().all(|cost| cost.demand != demand.name);
+    if let Some(demand) = question.demands().iter().find(is_late) {
+        return format!(
+            "no variant of `{}` answers within its objective: expected a longer `slo`",
+            demand.name
+        );
+    }
+    let remedy = "expected more devices, lower rates, or a lower quality";
+    match Fluid::carried(question) {
+        Some(part) if part < 1.0 => {
+            format!("even in their best batches, the devices carry {} of the load: {remedy}", percent(part))
+        }
+        _ => format!("the shares of these devices do not fit: {remedy}"),
+    }
 }
 
 fn bound(study: &FamilyStudy, cost: f64) -> String {

@@ -158,3 +158,13 @@ fn policies_that_cannot_plan_the_file_are_refused_by_name() {
     assert_eq!(refused(FAMILY, "infaas"), None);
     assert_eq!(refused(SMALL, "exact"), None);
 }
+
+#[test]
+fn a_question_without_a_plan_says_what_the_devices_carry() {
+    let text = Bench::new(&FAMILY.replace("rate = 40", "rate = 40000")).answer(&[]);
+    assert!(text.contains("no plan: even in their best batches, the devices carry "), "{text}");
+    assert!(text.contains(" of the load: expected more devices, lower rates, or a lower quality"), "{text}");
+    assert!(text.starts_with("small: 1 family on 4 cpu, "), "{text}");
+    let text = Bench::new(&FAMILY.replace("210ms", "1ms")).answer(&[]);
+    assert!(text.contains("no plan: no variant of `digits` answers within its objective"), "{text}");
+}
