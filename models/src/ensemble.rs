@@ -62,7 +62,7 @@ pub struct Ensemble {
     pub free_rows: bool,
     /// The steps.
     pub steps: Vec<EnsembleStep>,
-    /// Tensors of the steps that vote for the class of each row. Empty: there is no vote.
+    /// Outputs of steps that vote on the class of each row. If empty, the ensemble has no vote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vote: Vec<String>,
 }

@@ -104,7 +104,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// Plans the problem without a search for what would help if there is no plan.
+    /// Plans the problem. Unlike [`Policy::place`], it does not explain a failure.
     pub fn find(&self, problem: &Problem) -> Option<Plan> {
         self.try_place(problem).ok()
     }

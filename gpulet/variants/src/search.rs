@@ -206,10 +206,12 @@ impl<'a> Search<'a> {
 
     /// The plan of a mix, on fewer spot devices if too much were lost with them.
     fn placed(&mut self, mixes: Vec<Mix>) -> Option<Found> {
-        let mut problem = mixed(self.question, &mixes).ok()?;
+        let problem = mixed(self.question, &mixes).ok()?;
+        let mut fewer: Option<Problem> = None;
         for _ in 0..SPOT_ROUNDS {
             self.plans_left = self.plans_left.saturating_sub(1);
-            let plan = self.policy.find(&problem)?;
+            let on = fewer.as_ref().unwrap_or(&problem);
+            let plan = self.policy.find(on)?;
             let validation = validate(&problem, &plan);
             if !validation.is_sound() {
                 return None;
@@ -220,7 +222,7 @@ impl<'a> Search<'a> {
                 let headroom = validation.headroom(&problem).unwrap_or(f64::INFINITY);
                 return Some(Found { mixes, problem, plan, validation, headroom });
             }
-            problem = problem.on(self.fewer_spot(&problem, &plan, lost_max / worst)?).ok()?;
+            fewer = Some(on.on(self.fewer_spot(on, &plan, lost_max / worst)?).ok()?);
         }
         None
     }

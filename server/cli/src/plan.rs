@@ -74,10 +74,12 @@ fn studied(arguments: &PlanArgs, query: PlanQuery) -> (PlanQuery, Study, Option<
         let study = study::study(&query.problem, policies(arguments));
         return (query, study, None);
     };
-    let mut names: Vec<&str> = arguments.policy.iter().map(String::as_str).collect();
-    if names.is_empty() && !arguments.compare {
-        names.push("tessera");
-    }
+    let wanted = |name: &&str| match (arguments.compare, arguments.policy.as_slice()) {
+        (true, _) => true,
+        (false, []) => *name == Policy::default().name(),
+        (false, named) => named.iter().any(|known| known == name),
+    };
+    let names: Vec<&'static str> = families::names().into_iter().filter(wanted).collect();
     let families = families::study(question, &names, arguments.explain);
     let (query, study) = match families.of_best() {
         Some((problem, study)) => (PlanQuery { problem, ..query }, study),
@@ -141,7 +143,7 @@ fn answer(
 /// The best plan as a picture; `None` if there is no plan.
 fn drawn(query: &PlanQuery, study: &Study) -> Option<String> {
     let (entry, planned) = report::best(study)?;
-    Some(picture::picture(query, entry.policy.name(), planned))
+    Some(picture::picture(query, entry.policy, planned))
 }
 
 #[cfg(test)]

@@ -23,6 +23,11 @@ fn spot_devices_are_used_as_far_as_little_enough_is_lost() {
         let found = plan(&question, &Policy::default()).unwrap();
         let lost = losses(&question, &found.plan)[0];
         assert!(lost <= lost_max + 1e-9, "{lost} of at most {lost_max}");
+        assert_eq!(
+            found.problem.devices().len(),
+            16,
+            "the problem keeps the devices that the plan goes without"
+        );
         found.validation.cost
     };
     let (all, half, none) = (cost(0.01), cost(0.005), cost(0.0));

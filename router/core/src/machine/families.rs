@@ -81,7 +81,11 @@ impl Router {
             }
             let lane_time = row_time_of(model, pool, row_bytes).saturating_mul(u64::from(rows));
             let time = least_time(model, pool, rows, row_bytes);
-            let batch_time = time_under_load(model, pool, Nanos(objective.0 / 2), row_bytes);
+            // Without a wait, the level does not depend on it.
+            let batch_time = match wait {
+                Nanos::ZERO => time,
+                _ => time_under_load(model, pool, Nanos(objective.0 / 2), row_bytes),
+            };
             Some(Prospect { wait, time, batch_time, lane_time: Nanos(lane_time) })
         };
         let prospects = variants.iter().map(|variant| of(variant.model)).collect();

@@ -98,8 +98,8 @@ impl<'a> From<&'a Entry> for PolicyLine<'a> {
         let validation = planned.map(|planned| &planned.validation);
         let violations = validation.map_or(&[][..], |validation| validation.violations.as_slice());
         Self {
-            policy: entry.policy.name(),
-            about: entry.policy.about(),
+            policy: entry.policy,
+            about: entry.about,
             sound: validation.is_some_and(|validation| validation.is_sound()),
             devices_used: validation.map(|validation| validation.devices_used),
             cost: validation.map(|validation| validation.cost),

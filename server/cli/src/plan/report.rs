@@ -40,7 +40,7 @@ pub fn text(query: &PlanQuery, study: &Study, families: Option<&FamilyStudy>) ->
         match families {
             Some(_) => text.push('\n'),
             None => {
-                let _ = writeln!(text, "\n{}: {}\n", entry.policy, entry.policy.about());
+                let _ = writeln!(text, "\n{}: {}\n", entry.policy, entry.about);
             }
         }
         text.push_str(&gpulets(query, planned));

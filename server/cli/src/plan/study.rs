@@ -40,7 +40,10 @@ pub struct Study {
 /// A policy and its result.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    pub policy: Policy,
+    /// Name of the policy.
+    pub policy: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
     /// Its plan, or why it found no plan.
     pub outcome: Result<Planned, Infeasible>,
 }
@@ -136,7 +139,11 @@ impl Entry {
 
 /// Runs every policy.
 pub fn study(problem: &Problem, policies: Vec<Policy>) -> Study {
-    let entry = |policy: Policy| Entry { outcome: Planned::find(problem, &policy), policy };
+    let entry = |policy: Policy| Entry {
+        policy: policy.name(),
+        about: policy.about(),
+        outcome: Planned::find(problem, &policy),
+    };
     let mut entries: Vec<Entry> = policies.into_iter().map(entry).collect();
     entries.sort_by(Entry::order);
     let found = entries.first().is_some_and(|entry| entry.outcome.is_ok());

@@ -107,7 +107,7 @@ fn the_published_twelve_need_six_gpus_and_that_is_proved() {
     let (_, study, _) = read_and_studied(&arguments(EXAMPLE, &[]));
     let (entry, planned) = report::best(&study).unwrap();
     println!("{} {:?} {:?}", planned.validation.devices_used, planned.growth_unchanged, study.least);
-    assert_eq!((entry.policy.name(), planned.validation.devices_used), ("tessera", 6));
+    assert_eq!((entry.policy, planned.validation.devices_used), ("tessera", 6));
     assert!(planned.validation.is_sound());
     let fluid = study.least.devices_fluid.unwrap();
     assert!(fluid > 4.0 && fluid < 5.42, "{fluid}: less than on whole devices, for small shares waste less");

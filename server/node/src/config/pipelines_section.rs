@@ -27,10 +27,10 @@ pub struct PipelineSettings {
     /// What clients get, by name: `"STAGE.TENSOR"`, or a list of which the first that was written is taken. Default: the outputs of the
     /// stages that no other follows. Example: `{ text = "rec.text" }`.
     pub outputs: BTreeMap<String, OneOrMore>,
-    /// Outputs of stages that vote for the class of each row, `"STAGE.TENSOR"` each: a whole number, or a number for each class, of which
-    /// the largest counts. A vote weighs as much as the measured accuracy of its model for the class. The pipeline then has the outputs
-    /// `class` and `share`, which `outputs` calls `"vote.class"` and `"vote.share"` ([guide](../choices.md#votes)). Default: there is no
-    /// vote. Example: `["digits-s.scores", "digits-m.scores"]`.
+    /// Stage outputs that vote on the class of each row, as `"STAGE.TENSOR"`. Each output holds one class number per row, or one score
+    /// per class. A vote is weighted by the measured accuracy of its model for that class. The pipeline returns the outputs `class` and
+    /// `share`; in `outputs`, they are `"vote.class"` and `"vote.share"` ([guide](../choices.md#votes)). Default: there is no vote.
+    /// Example: `["digits-s.scores", "digits-m.scores"]`.
     pub vote: Vec<String>,
     /// Share of the objective for each stage, as `tessera plan --explain` prints it; at most 1 along a path. Default: the same for each
     /// stage of a longest path. Example: `{ det = 0.4, rec = 0.6 }`.

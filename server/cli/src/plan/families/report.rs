@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use charts::number;
+use charts::{number, percent};
 use node::output;
 use serde::Serialize;
 use variant_plan::{Demand, Fluid, Question, variant_costs};
@@ -41,7 +41,7 @@ impl<'a> FamiliesLine<'a> {
         let policies = study.standings.iter().map(|standing| {
             let plan = standing.planned.as_ref();
             StandingLine {
-                policy: &standing.policy,
+                policy: standing.policy,
                 about: standing.about,
                 sound: plan.is_some_and(|plan| plan.is_sound(question)),
                 cost: plan.map(|plan| plan.planned.validation.cost),
@@ -60,10 +60,6 @@ impl<'a> FamiliesLine<'a> {
             explained: study.explained.as_ref(),
         }
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{} %", number((1e4 * share).round() / 100.0))
 }
 
 fn quality(share: f64) -> String {
@@ -146,7 +142,7 @@ fn bound(study: &FamilyStudy, cost: f64) -> String {
 fn compared(question: &Question, study: &FamilyStudy) -> String {
     let header = ["policy", "sound", "cost", "quality", "devices", "lost", "violations"];
     let rows = study.standings.iter().map(|standing| {
-        let mut row = vec![standing.policy.clone()];
+        let mut row = vec![standing.policy.to_owned()];
         match &standing.planned {
             None => row.extend(["no plan", "-", "-", "-", "-", "-"].map(str::to_owned)),
             Some(plan) => {

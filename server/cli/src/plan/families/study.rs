@@ -30,7 +30,7 @@ pub struct FamilyStudy {
 /// A policy with its plan.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    pub policy: String,
+    pub policy: &'static str,
     pub about: &'static str,
     /// `None` if the devices do not suffice for it.
     pub planned: Option<FamilyPlan>,
@@ -158,10 +158,8 @@ pub fn names() -> Vec<&'static str> {
     PLACED.into_iter().chain(published::names()).collect()
 }
 
-/// Plans with every policy. All of them if `names` is empty.
-pub fn study(question: &Question, names: &[&str], explains: bool) -> FamilyStudy {
-    let all = self::names();
-    let names = if names.is_empty() { &all } else { names };
+/// Plans with these policies.
+pub fn study(question: &Question, names: &[&'static str], explains: bool) -> FamilyStudy {
     let mut best: Option<(Policy, Found)> = None;
     let mut standings: Vec<Standing> = Vec::new();
     for name in names {
@@ -185,20 +183,22 @@ pub fn study(question: &Question, names: &[&str], explains: bool) -> FamilyStudy
             }
         };
         let planned = plan.map(|(problem, plan)| FamilyPlan::of(question, problem, plan));
-        standings.push(Standing { policy: (*name).to_owned(), about, planned });
+        standings.push(Standing { policy: name, about, planned });
     }
-    standings.sort_by(|left, right| left.rank(question).total_cmp(&right.rank(question)));
+    standings.sort_by(|left, right| {
+        let ((left, cost), (right, other)) = (left.rank(question), right.rank(question));
+        left.cmp(&right).then(cost.total_cmp(&other))
+    });
     let bound = Fluid::cheapest(question, 1.0);
     let explained = best.filter(|_| explains).map(|(policy, found)| explain(question, &policy, &found));
     FamilyStudy { standings, bound, explained }
 }
 
 impl Standing {
-    /// Sound plans by cost, then unsound ones, then none.
-    fn rank(&self, question: &Question) -> f64 {
-        let Some(plan) = &self.planned else { return f64::INFINITY };
-        let cost = plan.planned.validation.cost;
-        if plan.is_sound(question) { cost } else { 1e15 + cost }
+    /// Class and cost: sound plans come first, then unsound ones, then policies without a plan.
+    fn rank(&self, question: &Question) -> (u8, f64) {
+        let Some(plan) = &self.planned else { return (2, 0.0) };
+        (u8::from(!plan.is_sound(question)), plan.planned.validation.cost)
     }
 }
 
@@ -212,8 +212,8 @@ impl FamilyStudy {
     /// The best plan as the study of its problem.
     pub fn of_best(&self) -> Option<(Problem, Study)> {
         let (standing, plan) = self.best()?;
-        let policy = Policy::named(&standing.policy).unwrap_or_default();
-        let entry = Entry { policy, outcome: Ok(plan.planned.clone()) };
+        let (policy, about) = (standing.policy, standing.about);
+        let entry = Entry { policy, about, outcome: Ok(plan.planned.clone()) };
         Some((plan.problem.clone(), Study { entries: vec![entry], least: Least::default() }))
     }
 }

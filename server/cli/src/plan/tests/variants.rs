@@ -51,6 +51,13 @@ fn the_comparison_has_every_policy_and_the_best_is_first() {
 }
 
 #[test]
+fn the_plan_has_the_name_of_the_policy_that_made_it() {
+    let answer = Bench::new(FAMILY).json(&["--policy", "proteus", "--policy", "proteus"]);
+    assert_eq!(answer["policies"][0]["policy"], "proteus");
+    assert_eq!(answer["families"]["policies"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn the_explanation_says_what_quality_and_losses_cost() {
     let spot = FAMILY.replace("cost = 2.0", "cost = 2.0\nloss_per_hour = 0.02");
     let text = Bench::new(&spot).answer(&["--explain"]);
@@ -58,7 +65,7 @@ fn the_explanation_says_what_quality_and_losses_cost() {
         "family  variant  quality  on          cost per hour  requests/s  cost of a million",
         "requests/s: of a whole device, in the best batches and shares in time",
         "digits: a mean quality of ",
-        "lost with spot devices: 0.070 % of the requests in the long run, of at most 0.100 %",
+        "lost with spot devices: 0.07 % of the requests in the long run, of at most 0.10 %",
         "without cpu-0: ",
     ] {
         assert!(text.contains(said), "{said}: {text}");
