@@ -51,14 +51,15 @@ TRACES = {
 RATE = 12000.0
 
 
-def profiles() -> str:
+def profiles(slower: float = 1.0) -> str:
+    """Profiles of all variants on all devices, which take `slower` times as long."""
     lines = []
     models = {name: times for _, _, _, variants in VARIANTS.values() for name, times in variants.items()}
     for (model, (size, _)), (kind, (_, units, speed)) in itertools.product(models.items(), KINDS.items()):
         head = {"version": 1, "model": model, "device": kind, "engine": "linear", "source": "synthesised", "units_total": units}
         lines.append({"profile": head})
         for batch, own in itertools.product(BATCHES, range(1, units + 1)):
-            us = round(1e3 * size * (FIXED_MS + ROW_MS * batch * units / own) / speed)
+            us = round(slower * 1e3 * size * (FIXED_MS + ROW_MS * batch * units / own) / speed)
             lines.append({"cell": {"batch": batch, "units": own, "p50_us": us, "p95_us": us, "p99_us": us, "count": 100}})
     return "".join(json.dumps(line) + "\n" for line in lines)
 
@@ -70,11 +71,11 @@ def devices(*, costs: bool) -> str:
     )
 
 
-def families(rates: dict[str, str], *, quality_mean: bool) -> str:
+def families(rates: dict[str, str], *, quality_mean: bool, slower: float = 1.0) -> str:
     sections = ""
     for name, (slo, _, quality, variants) in VARIANTS.items():
         qualities = ", ".join(f"{variant} = {accuracy}" for variant, (_, accuracy) in variants.items())
-        sections += f'[families.{name}]\nslo = "{slo}ms"\nvariants = {{ {qualities} }}\n{rates[name]}\n'
+        sections += f'[families.{name}]\nslo = "{slower * slo:g}ms"\nvariants = {{ {qualities} }}\n{rates[name]}\n'
         sections += f"quality_mean = {quality}\n\n" if quality_mean else "\n"
     return sections
 
@@ -96,17 +97,19 @@ def planned(folder: Path, policy: str, factor: float) -> dict | None:
     return {**best, "plan": answer["policies"][0]["plan"], "bound": answer["families"]["cost_least"]} if best["sound"] else None
 
 
-def counts(trace: str, seconds: int) -> list[int]:
+def counts_of(path: str) -> list[int]:
     """Requests of each second of a trace."""
-    path, start = TRACES[trace]
     text = (Path(os.environ["TESSERA_DATA"]) / path).read_text()
     if path.endswith(".txt"):
-        every = [int(line) for line in text.split()]
-    else:
-        times = [datetime.fromisoformat(row[:26]) for row in text.splitlines()[1:]]
-        counted = Counter(int((time - times[0]).total_seconds()) for time in times)
-        every = [counted[second] for second in range(max(counted) + 1)]
-    return every[start : start + seconds]
+        return [int(line) for line in text.split()]
+    times = [datetime.fromisoformat(row[:26]) for row in text.splitlines()[1:]]
+    counted = Counter(int((time - times[0]).total_seconds()) for time in times)
+    return [counted[second] for second in range(max(counted) + 1)]
+
+
+def counts(trace: str, seconds: int) -> list[int]:
+    path, start = TRACES[trace]
+    return counts_of(path)[start : start + seconds]
 
 
 def simulated(folder: Path, trace: str, plan: dict, seconds: int) -> dict:

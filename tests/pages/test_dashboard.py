@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -121,6 +122,32 @@ def test_jobs_and_lanes_of_idle_priority_are_shown(
         assert all("400 (Bad Request)" in error for error in browser.errors), browser.errors
         assert seen["overflow"] <= 0 and seen["outside"] == []
         assert [text for text in seen["texts"] if text["size"] < SIZE or text["contrast"] < CONTRAST] == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_families_show_which_variants_answer(browser: Chromium, tmp_path: Path, pictures: Path, width: int) -> None:
+    # 25 and 500 rows a second on the one lane.
+    for name, time_us, quality in [("large", 40_000, 0.99), ("small", 2_000, 0.9)]:
+        echo(time_us).place(tmp_path, name)
+        digest = hashlib.sha256((tmp_path / name / "1" / "model.toml").read_bytes()).hexdigest()
+        measured = {"quality": quality, "kind": "accuracy", "rows": 100, "digest": digest}
+        (tmp_path / name / "quality.json").write_text(json.dumps(measured))
+    config = '[lanes]\ncount = 1\n[families.echo]\nslo = "300ms"\nquality_min = 0.85\nvariants = ["large", "small"]\n'
+    with Tessera(tmp_path, config) as server:
+        server.wait_ready()
+        with Clients(server, {"echo": 16}):
+            browser.open(f"http://{server.announced['admin']}/", width, "light")
+            words = str(shown(browser, text_of("#family-cards"), lambda words: "Lowered" in str(words), "the level fell"))
+            assert "requests get variants up to small (0.9)" in words, words
+            assert "at least 0.85 is asked for" in words and "quality 0.99, 1 lane" in words, words
+            assert browser.evaluate("document.getElementById('families-link').hidden") is False
+            browser.screenshot(pictures / f"dashboard-families-{width}.png")
+            seen = browser.evaluate(MEASURE)
+            assert isinstance(seen, dict)
+            assert seen["overflow"] <= 0 and seen["outside"] == []
+            assert [text for text in seen["texts"] if text["size"] < SIZE or text["contrast"] < CONTRAST] == []
+            assert all(drawing["name"] for drawing in seen["drawings"])
+        shown(browser, text_of("#family-cards"), lambda words: "Full quality: requests get variants up to large" in str(words), "the level rises")
 
 
 def test_a_missed_request_is_explained(browser: Chromium, server: Tessera, pictures: Path) -> None:

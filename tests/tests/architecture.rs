@@ -39,6 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "invariant",
             "lane-plan",
             "router-core",
+            "variant-plan",
             "version-rollout",
             "workload",
         ],
@@ -58,6 +59,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "node",
         &[
+            "variant-plan",
             "version-rollout",
             "router",
             "router-core",
@@ -206,7 +208,6 @@ const TOOLS: &[&str] = &[
     "colocation",
     "loadtest",
     "model-parallel",
-    "variant-plan",
     "sim",
     "workload",
     "fleet-kubernetes",

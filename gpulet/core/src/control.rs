@@ -12,6 +12,7 @@
 mod change_time;
 mod counts;
 mod evaluate;
+mod families;
 mod feedback;
 mod interference_learning;
 mod latest;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 
 use self::change_time::ChangeTime;
 pub use self::counts::{BatchTotals, Counts, ModelCounts, ModelLoad};
+pub use self::families::{ChooseVariants, Family, FamilyDemand, FamilyVariant, VariantPolicy};
 use self::feedback::Feedback;
 use self::interference_learning::InterferenceLearning;
 pub use self::interference_learning::{ErrorEntry, InterferenceEntry};
@@ -67,7 +69,7 @@ pub struct ControlOptions {
     pub rollout: RolloutOptions,
 }
 
-/// The scaler and the models that it was created for.
+/// The scaler, and the models and families that it was created for.
 #[derive(Debug)]
 struct Scaling {
     names: Vec<String>,
@@ -81,6 +83,8 @@ pub struct Controller {
     inputs: Arc<PlanningInputs>,
     rollout: Rollout,
     scaling: Option<Scaling>,
+    /// Families at the last evaluation; empty if variants are planned as separate models.
+    families: Vec<Family>,
     watch: LoadWatch,
     learning: InterferenceLearning,
     latest: Latest,
@@ -117,6 +121,7 @@ impl Controller {
             inputs: Arc::new(inputs),
             rollout,
             scaling: None,
+            families: Vec::new(),
             watch: LoadWatch::default(),
             learning: InterferenceLearning::default(),
             latest: Latest::default(),
@@ -157,6 +162,16 @@ impl Controller {
     /// Devices that plans do without because no gpulet can be opened on them, by name.
     pub fn lost_devices(&self) -> impl Iterator<Item = &LostDevice> {
         self.lost.iter()
+    }
+
+    /// Families whose variants a policy chooses, as of the last evaluation.
+    pub fn families(&self) -> &[Family] {
+        &self.families
+    }
+
+    /// Name of the policy for the variants of families; none if variants are planned as separate models.
+    pub fn variant_policy(&self) -> Option<&'static str> {
+        self.inputs.variants.name()
     }
 
     /// The inputs without lost devices and without memory that models outside the plans have.
@@ -249,8 +264,10 @@ impl Controller {
         let target = |name: &String| (name.clone(), self.latest.target(name).unwrap_or(0.0));
         let unplaced =
             names.clone().filter(|name| self.latest.is_unplaced(name) || self.evicted.contains(*name));
-        let unplaced = unplaced.cloned().collect();
-        Targets { rates: names.map(target).collect(), unplaced }
+        let unplaced = unplaced.cloned().chain(self.evicted.iter().cloned()).collect();
+        let variants = self.families.iter().flat_map(|family| &family.variants);
+        let variants = variants.map(|variant| variant.name.clone()).collect();
+        Targets { rates: names.map(target).collect(), unplaced, variants }
     }
 
     fn begin(

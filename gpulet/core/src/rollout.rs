@@ -10,7 +10,7 @@
 //! three phases.
 //!
 //! [`Rollout`] decides and the shell carries out: it tells what happened ([`Event`]) and is told what to do
-//! ([`Effect`]), one step at a time. There is no clock here; times are microseconds on whatever clock the caller has.
+//! ([`Effect`]): on each device one step at a time, on several devices at once. There is no clock here; times are microseconds on whatever clock the caller has.
 //!
 //! What holds at every moment, whatever fails:
 //! - one table is in force; when nothing is under way, the gpulets that exist are those of that table;
@@ -136,7 +136,7 @@ impl Rollout {
 
     /// When [`Event::Tick`] is due if nothing else happens before; none while only an event can change anything.
     pub fn next_wake(&self) -> Option<Micros> {
-        let running = self.phase.running().map(|running| running.deadline_us);
+        let running = self.phase.running().map(|running| running.deadline_us).min();
         let phase = match &self.phase {
             Phase::Switching(switching) => Some(switching.until_us),
             Phase::Baking(baking) => Some(baking.until_us),

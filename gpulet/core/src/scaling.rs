@@ -176,6 +176,9 @@ scalers![
     fast_gshare::FastGshare = "fast-gshare", "mean rate, evaluated every 10 s, where it differs from the plan by 20 %";
     infaas::Infaas = "infaas", "as many replicas as the load of the last second needs, with headroom for the time that further ones load";
     nanily::Nanily = "nanily", "predicted rate over the highest throughput of a replica, rounded up";
+    cocktail::Cocktail = "cocktail", "each minute, the predicted load of all models by how popular each was, in whole replicas";
+    proportional::Proportional = "proportional", "replicas whose rates reach the load of ten seconds and a margin of 10 %";
+    iris::Iris = "iris", "replicas whose rates, as predicted under co-location, reach the load of ten seconds";
     fixed::Fixed = "static", "the peak, known beforehand, at all times";
 ];
 

@@ -78,7 +78,7 @@ fn question(seed: u64) -> Question {
                     Profile::read(&profile(&model, times, (name, *units, *speed))).unwrap_or_default(),
                 );
             }
-            variants.push(Variant { model, quality });
+            variants.push(Variant::of_model(model, quality));
             quality += draw.random_range(0.01..0.06);
             size *= draw.random_range(1.3..2.5);
         }

@@ -11,10 +11,21 @@ const VARIANTS_MAX: usize = 1_024;
 /// A model that answers the requests of a family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// Name of the model, which is also that of its workload.
+    /// Name of its workload.
+    pub name: String,
+    /// Name of the model in profiles.
     pub model: String,
+    /// Rows of a batch at most, if that is less than those of the family.
+    pub batch_max: u32,
     /// Share of right answers, from 0 to 1.
     pub quality: f64,
+}
+
+impl Variant {
+    /// A model whose workload has its name, with batches as large as those of the family.
+    pub fn of_model(model: String, quality: f64) -> Self {
+        Self { name: model.clone(), model, batch_max: u32::MAX, quality }
+    }
 }
 
 /// Models that answer the same requests.
@@ -110,16 +121,17 @@ impl Question {
             check_family(family)?;
             let mut own = Vec::new();
             for variant in &family.variants {
-                if entries.iter().any(|entry| entry.name == variant.model) {
+                if entries.iter().any(|entry| entry.name == variant.name) {
                     let problem =
-                        format!("`{}` is used twice: expected a model in one family only", variant.model);
+                        format!("`{}` is used twice: expected a model in one family only", variant.name);
                     return fault(format!("families.{}.variants", family.name), problem);
                 }
                 if variant.quality >= family.quality_min {
                     own.push((entries.len(), variant.quality));
                 }
-                let (name, model) = (variant.model.clone(), variant.model.clone());
-                entries.push(Workload { name, model, ..family.demand.clone() });
+                let (name, model) = (variant.name.clone(), variant.model.clone());
+                let batch_max = family.demand.batch_max.min(variant.batch_max);
+                entries.push(Workload { name, model, batch_max, ..family.demand.clone() });
             }
             demands.push(Demand {
                 name: family.name.clone(),
@@ -218,7 +230,7 @@ fn check_family(family: &Family) -> Result<(), ProblemError> {
         return fault(field("variants"), "expected at least one variant");
     }
     if let Some(variant) = family.variants.iter().find(|variant| !(0.0..=1.0).contains(&variant.quality)) {
-        let problem = format!("`{}`: expected a quality from 0 to 1, got {}", variant.model, variant.quality);
+        let problem = format!("`{}`: expected a quality from 0 to 1, got {}", variant.name, variant.quality);
         return fault(field("variants"), problem);
     }
     let best = family.variants.iter().map(|variant| variant.quality).fold(0.0, f64::max);

@@ -28,6 +28,10 @@ const ROUNDS_MAX: usize = 3;
 /// Largest number of plans times workloads times devices.
 const EFFORT: usize = 400_000;
 const PLANS: (usize, usize) = (12, 400);
+/// Most plans that are tried while the server runs.
+const PLANS_LIVE: usize = 40;
+/// Part of the cost of the current variants that others may cost at most to replace them: loading models takes time.
+const SAVED_MIN: f64 = 0.95;
 /// Plans of one mix with fewer and fewer spot devices.
 const SPOT_ROUNDS: usize = 8;
 /// Relative difference below which two costs are equal.
@@ -61,6 +65,34 @@ impl Found {
 /// The best plan that the search finds; `None` if no mix could be placed soundly, with as little lost with spot devices as is asked.
 pub fn plan(question: &Question, policy: &Policy) -> Option<Found> {
     Search::new(question, policy).run()
+}
+
+/// As [`plan`], with less effort, and with the variants of the current plan unless others cost at least 5 % less.
+pub fn replan(question: &Question, policy: &Policy) -> Option<Found> {
+    let mut search = Search::new(question, policy);
+    search.plans_left = search.plans_left.min(PLANS_LIVE);
+    let kept = current_mixes(question).and_then(|mixes| search.kept(mixes));
+    let found = search.run();
+    match (kept, found) {
+        (Some(kept), Some(found)) if kept.validation.cost * SAVED_MIN > found.validation.cost => Some(found),
+        (Some(kept), _) => Some(kept),
+        (None, found) => found,
+    }
+}
+
+/// The mix of each demand in the current plan. `None` without a plan, or if a family has no part of it.
+fn current_mixes(question: &Question) -> Option<Vec<Mix>> {
+    let current = question.problem().current()?;
+    let rate = |entry: usize| {
+        let name = question.entries().get(entry).map_or("", |entry| entry.name.as_str());
+        current.slots_of(name).map(|(_, slot)| slot.rate).fold(0.0, |sum, rate| sum + rate)
+    };
+    let of = |demand: &Demand| {
+        let rates: Vec<f64> = demand.entries.iter().map(|(entry, _)| rate(*entry)).collect();
+        let has_any = rates.len() == 1 || rates.iter().any(|rate| *rate > 0.0);
+        has_any.then(|| Mix::of_rates(&rates, demand))
+    };
+    question.demands().iter().map(of).collect()
 }
 
 /// The plan with the highest quality that the search finds on as many devices of each group as `found` uses.
@@ -183,6 +215,13 @@ impl<'a> Search<'a> {
             }
         }
         best
+    }
+
+    /// The plan of the variants that are in use, if they have the quality.
+    fn kept(&mut self, mixes: Vec<Mix>) -> Option<Found> {
+        let demands = self.question.demands();
+        let suit = mixes.iter().zip(demands).all(|(mix, demand)| mix.suits(demand));
+        if suit { self.placed(mixes) } else { None }
     }
 
     /// Places a mix. Returns whether it is better than the best.

@@ -17,6 +17,8 @@ pub struct Setup {
     pub placement: Option<String>,
     /// Scaler in place of the workload's.
     pub scaling: Option<String>,
+    /// The policy for the variants of families; `None` for the workload's.
+    pub variants: Option<String>,
     /// Name of the policy in reports.
     pub label: String,
     /// Whether every invariant is checked after every event. Costs time in proportion to all that is in flight, at
@@ -52,6 +54,7 @@ impl Setup {
             policy,
             placement: None,
             scaling: None,
+            variants: None,
             check: false,
             trace: false,
             max_events: 20_000_000_000,

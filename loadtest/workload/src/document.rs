@@ -100,6 +100,7 @@ pub(crate) struct PartitionSection {
     pub(crate) policy: Option<String>,
     pub(crate) quota_limit: Option<f64>,
     pub(crate) scaling: Option<String>,
+    pub(crate) variants: Option<String>,
     pub(crate) interference: Option<String>,
     pub(crate) period: Option<Span>,
     pub(crate) bake_time: Option<Span>,

@@ -8,6 +8,8 @@ pub struct Family {
     pub variants: Vec<FamilyVariant>,
     /// Least quality that its requests ask for.
     pub quality_min: f64,
+    /// Least mean quality that plans which follow the load aim for.
+    pub quality_mean: f64,
 }
 
 /// A variant of a family.

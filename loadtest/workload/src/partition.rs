@@ -42,6 +42,8 @@ pub struct Partition {
     pub quota_limit: f64,
     /// Name of the scaler. Not checked here.
     pub scaling: String,
+    /// Name of the policy for the variants of families; none if they are planned as separate models. Not checked here.
+    pub variants: Option<String>,
     /// What plans assume about interference: `learned` or `none`. Not checked here.
     pub interference: String,
     /// Nanoseconds between two ticks of the control loop.
@@ -126,6 +128,7 @@ impl Partition {
             policy: word(&section.policy, "tessera"),
             quota_limit: section.quota_limit.unwrap_or(1.0),
             scaling: word(&section.scaling, "attainment"),
+            variants: section.variants.clone(),
             interference: word(&section.interference, "learned"),
             period: time("period", section.period, SECOND, PERIOD_MIN)?,
             bake_time: time("bake_time", section.bake_time, 3 * SECOND, 0)?,

@@ -67,6 +67,8 @@ fn study_of(
     check_words("--placement", &arguments.placement, Policy::NAMES, workload)?;
     let scalers: Vec<&str> = SCALERS.iter().map(|(word, _)| *word).collect();
     check_words("--scaling", &arguments.scaling, &scalers, workload)?;
+    let policies: Vec<&str> = variant_plan::live_policies().collect();
+    check_words("--variants", &arguments.variants, &policies, workload)?;
     let mut candidates =
         candidates(arguments, workload).map_err(|problem| anyhow::anyhow!("--policy: {problem}"))?;
     for candidate in &mut candidates {
@@ -116,21 +118,25 @@ fn candidates(arguments: &SimulateArgs, workload: &workload::Workload) -> Result
         words => words.iter().cloned().map(Some).collect(),
     };
     let (placements, scalers) = (words(&arguments.placement), words(&arguments.scaling));
-    if placements.len().max(scalers.len()) == 1 && placements == scalers {
+    let variants = words(&arguments.variants);
+    if [&placements, &scalers, &variants].into_iter().all(|words| *words == [None]) {
         return Ok(batching);
     }
     let named = batching.len() > 1;
     let mut candidates = Vec::new();
     for candidate in &batching {
-        for (placement, scaling) in
-            placements.iter().flat_map(|placement| scalers.iter().map(move |scaling| (placement, scaling)))
+        let pairs =
+            placements.iter().flat_map(|placement| scalers.iter().map(move |scaling| (placement, scaling)));
+        for ((placement, scaling), variants) in
+            pairs.flat_map(|pair| variants.iter().map(move |variants| (pair, variants)))
         {
             let batching = Some(candidate.setup.label.clone()).filter(|_| named);
-            let words: Vec<String> =
-                [batching, placement.clone(), scaling.clone()].into_iter().flatten().collect();
+            let words = [batching, placement.clone(), scaling.clone(), variants.clone()];
+            let words: Vec<String> = words.into_iter().flatten().collect();
             let setup = sim::Setup {
                 placement: placement.clone(),
                 scaling: scaling.clone(),
+                variants: variants.clone(),
                 ..candidate.setup.clone().labelled(words.join(", "))
             };
             candidates.push(Candidate { setup, colour: candidates.len() });
@@ -158,6 +164,7 @@ fn command(arguments: &SimulateArgs) -> String {
         ("--compare", set(arguments.compare)),
         ("--placement", arguments.placement.clone()),
         ("--scaling", arguments.scaling.clone()),
+        ("--variants", arguments.variants.clone()),
         ("--seeds", other(arguments.seeds, 1).into_iter().collect()),
         ("--rate-scale", arguments.rate_scale.iter().map(f64::to_string).collect()),
         ("--lanes", arguments.lanes.iter().map(u32::to_string).collect()),

@@ -17,12 +17,13 @@ mod view;
 use std::sync::Arc;
 
 use gpulet::{LaneHandle, TimeSharing};
-use gpulet_core::control::{ControlOptions, Controller};
+use gpulet_core::control::{ControlOptions, Controller, VariantPolicy};
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::Plan;
 use gpulet_core::rollout::RolloutOptions;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use variant_plan::LivePolicy;
 
 use crate::catalog::Catalog;
 use crate::config::{Interference, Partition};
@@ -74,6 +75,13 @@ fn check_time_sharing(policy: &Policy, devices: &Devices) -> anyhow::Result<()> 
     Ok(())
 }
 
+fn variant_policy(options: &Partition) -> anyhow::Result<VariantPolicy> {
+    let Some(name) = &options.variants else { return Ok(VariantPolicy::default()) };
+    let policy = LivePolicy::named(name);
+    let policy = policy.ok_or_else(|| anyhow::anyhow!("partition.variants: `{name}` is unknown"))?;
+    Ok(VariantPolicy(Some(Arc::new(policy))))
+}
+
 impl Control {
     /// Starts the loop; it ends with `stop`.
     ///
@@ -85,7 +93,7 @@ impl Control {
             .ok_or_else(|| anyhow::anyhow!("partition.policy: `{}` is unknown", options.policy))?;
         check_time_sharing(&policy, &devices)?;
         let policy = policy.with_quota_limit(options.quota_limit);
-        let terms = Terms::new(Arc::clone(&devices), policy);
+        let terms = Terms::new(Arc::clone(&devices), policy, variant_policy(&options)?);
         let layout = Arc::new(Layout::new(Arc::clone(&catalog), devices, failures, lanes));
         let rollout = RolloutOptions {
             prepare_us: options.prepare_timeout.0.into(),

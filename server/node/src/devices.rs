@@ -61,6 +61,8 @@ pub struct Share {
 pub struct Devices {
     all: Vec<Arc<dyn Device>>,
     start: Vec<Share>,
+    /// Cost per hour of each device that the configuration names one for.
+    costs: BTreeMap<String, f64>,
     profiles: Vec<Profile>,
     /// GPUs among them.
     gpus: Vec<WatchedGpu>,
@@ -97,6 +99,9 @@ impl Devices {
             }
         });
         let all = devices.collect::<Result<Vec<Arc<dyn Device>>, DeviceError>>()?;
+        let emulated = config.devices.emulated.iter();
+        let costs = emulated.flat_map(|entry| std::iter::repeat_n(entry.cost, entry.count.get()));
+        let costs = all.iter().map(|device| device.info().name.clone()).zip(costs).collect();
         let infos: Vec<&DeviceInfo> = all.iter().map(|device| device.info()).collect();
         check_replicas(config, infos.iter().map(|info| info.fault_domain.as_str()))?;
         for profile in &profiles {
@@ -114,7 +119,7 @@ impl Devices {
                 );
             }
         }
-        Ok(Self { classes: lane_classes(&all), all, start, profiles, gpus, shares: Mutex::default() })
+        Ok(Self { classes: lane_classes(&all), all, start, costs, profiles, gpus, shares: Mutex::default() })
     }
 
     /// Checks lanes, profiles and emulated devices as [`Devices::of`] does, without creating a device. Returns the number of
@@ -141,6 +146,7 @@ impl Devices {
             classes: lane_classes(&all),
             all,
             start,
+            costs: BTreeMap::new(),
             profiles: Vec::new(),
             gpus: Vec::new(),
             shares: Mutex::default(),
@@ -165,6 +171,11 @@ impl Devices {
     /// The shares of the gpulets that a plan may move: all but those of idle priority.
     pub fn movable(&self) -> impl Iterator<Item = &Share> {
         self.start.iter().filter(|share| !share.idle_priority)
+    }
+
+    /// What a device costs per hour; 1 unless the configuration says otherwise.
+    pub fn cost(&self, device: &str) -> f64 {
+        self.costs.get(device).copied().unwrap_or(1.0)
     }
 
     /// Description of each device.

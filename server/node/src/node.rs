@@ -132,10 +132,7 @@ impl Node {
             lanes: lanes.clone(),
             idle_lanes: devices.idle_lanes(),
             live,
-            activation: config.partition.idle.filter(|_| live).map(|_| ActivationOptions {
-                wanted: Arc::default(),
-                timeout: config.partition.prepare_timeout.0,
-            }),
+            activation: activation_of(&config.partition).filter(|_| live),
             verify: live || config.devices.isolation == Isolation::Process,
             warm_pool: config.partition.warm_pool,
             model_memory: limits.model_memory.map(|size| size.0),
@@ -381,6 +378,16 @@ impl Node {
             }
         }
     }
+}
+
+/// How versions get a lane again; none if all of them keep one.
+fn activation_of(partition: &Partition) -> Option<ActivationOptions> {
+    let any = partition.idle.is_some() || partition.variants.is_some();
+    any.then(|| ActivationOptions {
+        wanted: Arc::default(),
+        timeout: partition.prepare_timeout.0,
+        only_variants: partition.idle.is_none(),
+    })
 }
 
 pub(crate) async fn detached<T: Send + 'static>(

@@ -50,6 +50,7 @@ const ASSETS: &[Asset] = assets![
     "app.js": "text/javascript",
     "devices.js": "text/javascript",
     "element.js": "text/javascript",
+    "families.js": "text/javascript",
     "jobs.js": "text/javascript",
     "now.js": "text/javascript",
     "requests.js": "text/javascript",

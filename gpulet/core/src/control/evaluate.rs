@@ -1,10 +1,11 @@
 //! Evaluates the load: what it was, which gpulets are late, which rates to plan for, and whether to plan.
 
+use super::families::Demands;
 use super::{Controller, Effect, LoadReport, Model, ModelLoad, Scaling};
 use crate::control::plan_request::PlanRequest;
 use crate::plan::Gpulet;
 use crate::rollout;
-use crate::scaling::{Autoscaler, ModelObservation, Observation, ScalingOptions, Service, StandbyAfter};
+use crate::scaling::{Autoscaler, ModelObservation, Observation, ScalingOptions, StandbyAfter};
 use crate::time::Micros;
 
 /// Attainment below which a model is late although the plan has the capacity for its load.
@@ -14,12 +15,14 @@ impl Controller {
     /// Evaluates the load, and requests a plan if one is needed.
     pub(super) fn look(&mut self, now: Micros, look: LoadReport, effects: &mut Vec<Effect>) {
         self.reserved = look.reserved;
+        self.families = if self.inputs.variants.0.is_some() { look.families } else { Vec::new() };
         let observed = self.watch.look(&look.models, &self.capacity);
         let has_learned = self.learn(now, &look.models, &look.ran);
         self.report_late(now, &look.models, &observed, effects);
         self.replan |= self.adjust(&look.models, &look.ran);
         let models: Vec<Model> = look.models.into_iter().map(|looked| looked.model).collect();
-        if let Err(reason) = self.rescale(&models) {
+        let demands = Demands::of(&models, &self.families);
+        if let Err(reason) = self.rescale(&models, &demands) {
             return self.pause(now, reason, effects);
         }
         let Some(scaling) = &mut self.scaling else {
@@ -30,12 +33,20 @@ impl Controller {
         }
         // Whether a device is back is seen only by a plan that uses it.
         self.replan |= self.lost.try_due(now);
-        let decision = scaling.scaler.decide(&Observation { now, models: &observed });
+        let streams = demands.observed(&observed);
+        // The policy may have left it out; requests that name it must not wait for a change of the load.
+        self.replan |= models.iter().any(|model| {
+            let variants = self.families.iter().flat_map(|family| &family.variants);
+            let is_variant = || variants.clone().any(|variant| variant.name == model.name);
+            model.is_waited_for && !model.has_place && is_variant()
+        });
+        let decision = scaling.scaler.decide(&Observation { now, models: &streams });
         let missed = |name: &str| models.iter().any(|model| model.name == name && model.is_waited_for);
         let before = self.evicted.len();
         self.evicted.retain(|name| !missed(name));
         let wanted = decision.is_change || self.replan || has_learned || self.evicted.len() < before;
-        self.latest.looked(&models, &observed, &decision);
+        self.latest.looked(demands.names(), &streams, &decision);
+        self.latest.variants(&models, &observed, &self.rollout.plan());
         let early = self.not_before_us.is_some_and(|at| now < at);
         self.replan = wanted;
         if wanted && !early && self.may_plan() {
@@ -45,6 +56,7 @@ impl Controller {
                 number: self.questions,
                 inputs: self.inputs_in_use(),
                 targets: self.targets(),
+                families: self.families.clone(),
                 asked_us: self.latest.asked_us(),
                 current: self.rollout.plan(),
                 models,
@@ -83,14 +95,14 @@ impl Controller {
         }
     }
 
-    /// Creates a scaler for the current models. Known models keep their targets.
-    fn rescale(&mut self, models: &[Model]) -> Result<(), String> {
-        let same = |scaling: &Scaling| scaling.names.iter().eq(models.iter().map(|model| &model.name));
+    /// Creates a scaler for the current models and families. Known ones keep their targets.
+    fn rescale(&mut self, models: &[Model], demands: &Demands) -> Result<(), String> {
+        let same = |scaling: &Scaling| scaling.names.iter().eq(demands.names());
         if self.scaling.as_ref().is_some_and(same) {
             return Ok(());
         }
-        let services = models.iter().map(Model::service).collect::<Result<Vec<Service>, String>>()?;
-        let names: Vec<String> = models.iter().map(|model| model.name.clone()).collect();
+        let services = demands.services(models)?;
+        let names: Vec<String> = demands.names().cloned().collect();
         let planned: Vec<f64> = names.iter().map(|name| self.latest.target(name).unwrap_or(0.0)).collect();
         let standby = self.options.idle_us.map(|idle_us| StandbyAfter { warm_us: idle_us, cold_us: idle_us });
         let options = ScalingOptions { standby, ..ScalingOptions::default() };

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::Serialize;
 
 use super::Model;
+use crate::plan::Plan;
 use crate::rollout::Outcome;
-use crate::scaling::{Decision, ModelObservation, Standby};
+use crate::scaling::{Decision, ModelObservation, Reason, Standby, Target};
 use crate::time::Micros;
 
 /// Number of decisions that are remembered.
@@ -51,7 +52,11 @@ pub struct ModelLatest {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Latest {
     at_us: Micros,
+    /// Seconds between the last evaluation and the one before.
+    seconds: f64,
     models: BTreeMap<String, ModelLatest>,
+    /// The models at the evaluation before the last.
+    before: BTreeMap<String, ModelLatest>,
     decisions: VecDeque<DecisionEntry>,
     share: Option<f64>,
     problem: Option<String>,
@@ -91,30 +96,60 @@ impl Latest {
         self.models.get(model).is_some_and(|known| known.is_unplaced)
     }
 
-    /// Records an evaluation of the load and the rates that were decided.
-    pub(super) fn looked(&mut self, models: &[Model], observed: &[ModelObservation], decision: &Decision) {
-        let seconds = decision.now.since(self.at_us).as_secs_f64();
+    /// Records an evaluation of the load and the rates that were decided, of models and families by name.
+    pub(super) fn looked<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a String>,
+        observed: &[ModelObservation],
+        decision: &Decision,
+    ) {
+        self.seconds = decision.now.since(self.at_us).as_secs_f64().max(1e-3);
         self.at_us = decision.now;
-        let mut known = BTreeMap::new();
-        for ((model, observed), target) in models.iter().zip(observed).zip(&decision.targets) {
-            let from = self.target(&model.name).unwrap_or(0.0);
-            let reason = target.reason.to_string();
-            if (target.rate - from).abs() > WORTH_TELLING * from {
-                let (at_us, model, to) = (decision.now, model.name.clone(), target.rate);
-                if self.decisions.len() >= DECISIONS {
-                    self.decisions.pop_front();
-                }
-                self.decisions.push_back(DecisionEntry { at_us, model, from, to, reason: reason.clone() });
-            }
-            let rate = observed.arrivals as f64 / seconds.max(1e-3);
-            let is_unplaced = target.standby != Standby::Ready;
-            let (target, attainment) = (target.rate, observed.attainment);
-            let before = self.models.get(&model.name).map_or(Micros::ZERO, |known| known.asked_us);
-            let asked_us = if observed.arrivals > 0 { decision.now } else { before };
-            let now = ModelLatest { rate, target, reason, attainment, is_unplaced, asked_us };
-            known.insert(model.name.clone(), now);
+        self.before = std::mem::take(&mut self.models);
+        for ((name, observed), target) in names.zip(observed).zip(&decision.targets) {
+            self.record(name, observed, target);
         }
-        self.models = known;
+    }
+
+    /// Records what the plan in force gives to the variants of families, which have no targets of their own.
+    pub(super) fn variants(&mut self, models: &[Model], observed: &[ModelObservation], plan: &Plan) {
+        for (model, observed) in models.iter().zip(observed) {
+            if self.models.contains_key(&model.name) {
+                continue;
+            }
+            let rate =
+                plan.slots_of(&model.name).map(|(_, slot)| slot.rate).fold(0.0, |sum, rate| sum + rate);
+            let target = Target { rate, standby: Standby::Ready, reason: Reason::Variant };
+            self.record(&model.name, observed, &target);
+        }
+    }
+
+    fn record(&mut self, name: &str, observed: &ModelObservation, target: &Target) {
+        let before = self.before.get(name);
+        let from = before.map_or(0.0, |known| known.target);
+        let reason = target.reason.to_string();
+        if (target.rate - from).abs() > WORTH_TELLING * from {
+            let (at_us, model, to) = (self.at_us, name.to_owned(), target.rate);
+            if self.decisions.len() >= DECISIONS {
+                self.decisions.pop_front();
+            }
+            self.decisions.push_back(DecisionEntry { at_us, model, from, to, reason: reason.clone() });
+        }
+        let rate = observed.arrivals as f64 / self.seconds;
+        let asked_us = match before {
+            _ if observed.arrivals > 0 => self.at_us,
+            Some(known) => known.asked_us,
+            None => Micros::ZERO,
+        };
+        let now = ModelLatest {
+            rate,
+            target: target.rate,
+            reason,
+            attainment: observed.attainment,
+            is_unplaced: target.standby != Standby::Ready,
+            asked_us,
+        };
+        self.models.insert(name.to_owned(), now);
     }
 
     /// Records that a plan was made for `share` of every target.

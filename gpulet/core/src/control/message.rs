@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{AcceptedPlan, BatchTotals, InForce, LostDevice, ModelLoad, PlanRequest, PlanResponse};
+use super::{AcceptedPlan, BatchTotals, Family, InForce, LostDevice, ModelLoad, PlanRequest, PlanResponse};
 use crate::id::{DeviceId, ProposalId};
 use crate::rollout::{self, Outcome};
 
@@ -11,6 +11,8 @@ use crate::rollout::{self, Outcome};
 pub struct LoadReport {
     /// Every model that takes requests.
     pub models: Vec<ModelLoad>,
+    /// Families whose variants are among the models; each model is in one of them at most.
+    pub families: Vec<Family>,
     /// Totals of the batches that the gpulets in force ran so far.
     pub ran: Vec<BatchTotals>,
     /// Bytes of each device's memory that models outside the plans have. Plans do without them.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Model, Planned, PlanningInputs, Targets};
+use super::{Family, Model, Planned, PlanningInputs, Targets};
 use crate::plan::Plan;
 use crate::rollout::Proposal;
 use crate::time::Micros;
@@ -15,6 +15,7 @@ pub struct PlanRequest {
     pub(super) inputs: Arc<PlanningInputs>,
     pub(super) models: Vec<Model>,
     pub(super) targets: Targets,
+    pub(super) families: Vec<Family>,
     pub(super) asked_us: BTreeMap<String, Micros>,
     pub(super) current: Plan,
 }
@@ -82,16 +83,21 @@ impl PlanRequest {
             return Err("every device is lost".to_owned());
         }
         let first = self.current.gpulets.is_empty();
+        // They got a gpulet because requests waited for them. The next plan chooses variants again.
+        let waits =
+            |name: &String| self.models.iter().any(|model| model.name == *name && model.is_waited_for);
+        let has_waited = self.targets.variants.iter().any(waits);
         let (planned, evicted, again) = self.planned(first)?;
+        let again = again || has_waited;
         let proposal = Proposal::new(&planned.plan, &planned.problem).map_err(|error| error.to_string())?;
         Ok(Proposed { planned, proposal, evicted, again, first })
     }
 
     fn planned(self, first: bool) -> Result<(Planned, BTreeSet<String>, bool), String> {
-        let Self { inputs, models, targets, asked_us, current, .. } = self;
+        let Self { inputs, models, targets, families, asked_us, current, .. } = self;
         let (planned, evicted) = inputs.plan_without(&models, &targets, &asked_us, |targets| {
             if !first {
-                return inputs.plan(&models, targets, Some(&current));
+                return inputs.plan((&models, &families), targets, Some(&current));
             }
             let found = inputs.initial_plan(&models, targets)?;
             let fits = Proposal::new(&found.plan, &found.problem).map(drop);
@@ -105,7 +111,7 @@ impl PlanRequest {
         remaining.unplaced.extend(evicted.iter().cloned());
         let unplaced = models.iter().filter(|model| !model.has_place);
         remaining.unplaced.extend(unplaced.map(|model| model.name.clone()));
-        let planned = inputs.plan(&models, &remaining, Some(&current))?;
+        let planned = inputs.plan((&models, &families), &remaining, Some(&current))?;
         Ok((planned, evicted, true))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::families::{Family, FamilyDemand, VariantPolicy, demands};
 use crate::id::DeviceId;
 use crate::interference::Interference;
 use crate::placement::{Policy, largest_share};
@@ -124,8 +125,10 @@ impl Model {
 pub struct Targets {
     /// Requests a second by model, headroom included.
     pub rates: BTreeMap<String, f64>,
-    /// Models that get no gpulet.
+    /// Models and families that get no gpulet.
     pub unplaced: BTreeSet<String>,
+    /// Variants of families: they get the gpulets that the policy for variants chooses.
+    pub variants: BTreeSet<String>,
 }
 
 /// A plan, its problem, and the share of the targets that it serves.
@@ -148,6 +151,8 @@ pub struct PlanningInputs {
     pub start: Vec<InitialGpulet>,
     /// The placement policy.
     pub policy: Policy,
+    /// The policy for the variants of families.
+    pub variants: VariantPolicy,
     /// The interference that plans assume.
     pub interference: Interference,
     /// Which of the profiled times to plan with.
@@ -168,7 +173,8 @@ impl PlanningInputs {
         for model in models {
             let known = model.known()?;
             let largest = known.iter().map(|profile| profile.batches().1).min().unwrap_or(1);
-            let unplaced = targets.unplaced.contains(&model.name);
+            let is_chosen = targets.variants.contains(&model.name) && !model.is_waited_for;
+            let unplaced = is_chosen || targets.unplaced.contains(&model.name);
             let target = targets.rates.get(&model.name).copied().unwrap_or(0.0);
             let has_profile =
                 |device: &&Device| known.iter().any(|profile| profile.device() == device.device_type.name);
@@ -206,12 +212,20 @@ impl PlanningInputs {
     /// Why planning fails even for a target of 0.
     pub fn plan(
         &self,
-        models: &[Model],
+        (models, families): (&[Model], &[Family]),
         targets: &Targets,
         current: Option<&Plan>,
     ) -> Result<Planned, String> {
         let attempt = |share: f64| {
             let problem = self.problem(models, targets, current, share)?;
+            let demands = demands(families, models, targets);
+            if let Some(policy) = self.variants.0.as_ref().filter(|_| !demands.is_empty()) {
+                let part =
+                    |demand: &FamilyDemand| FamilyDemand { rate: share * demand.rate, ..demand.clone() };
+                let demands: Vec<FamilyDemand> = demands.iter().map(part).collect();
+                let (problem, plan) = policy.choose(&problem, &demands, &self.policy)?;
+                return Ok(Planned { problem, plan, share });
+            }
             let plan = self.policy.place(&problem).map_err(|error| error.to_string())?;
             Ok::<_, String>(Planned { problem, plan, share })
         };

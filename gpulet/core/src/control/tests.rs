@@ -81,6 +81,7 @@ fn inputs(devices: usize) -> PlanningInputs {
             .map(|at| InitialGpulet { device: name(at).into(), first_unit: 0, units: 2 })
             .collect(),
         policy: Policy::default(),
+        variants: VariantPolicy::default(),
         interference: Interference::NoInterference(NoInterference),
         quantile: Quantile::P99,
     }
@@ -429,7 +430,7 @@ fn plans_for_lanes_have_no_windows_even_where_those_would_be_cheapest() {
     for device in &mut inputs.devices {
         device.device_type = Arc::new(DeviceType { gpulets_max: 8, ..(*device.device_type).clone() });
     }
-    let planned = inputs.plan(&models, &targets, None).unwrap();
+    let planned = inputs.plan((&models, &[]), &targets, None).unwrap();
     assert!(!has_windows(&planned.plan) && planned.share == 1.0, "{planned:?}");
     let asked = &planned.problem;
     let (devices, workloads) = (asked.devices().to_vec(), asked.workloads().to_vec());

@@ -94,12 +94,13 @@ impl Rollout {
             wave.fresh.retain(|id| !is_removed(id));
             wave.touched.retain(|id| !is_removed(id));
         }
-        if let Some(running) = self.phase.running_mut() {
-            running.take_if(|running| is_removed(&running.step.gpulet()));
-        }
         match &mut self.phase {
-            Phase::Preparing(preparing) => preparing.steps.retain(|step| !is_removed(&step.gpulet())),
+            Phase::Preparing(preparing) => {
+                preparing.running.retain(|running| !is_removed(&running.step.gpulet()));
+                preparing.steps.retain(|step| !is_removed(&step.gpulet()));
+            }
             Phase::Closing(closing) => {
+                closing.running.take_if(|running| is_removed(&running.step.gpulet()));
                 if closing.running.is_none() {
                     closing.tries = 0;
                 }

@@ -78,7 +78,7 @@ impl Rollout {
         let draining = |known: &Known| known.drain.is_some_and(|rest| !rest.drained);
         let moves = match &self.phase {
             Phase::Idle => self.waiting.is_none(),
-            Phase::Preparing(preparing) => preparing.running.is_some(),
+            Phase::Preparing(preparing) => !preparing.running.is_empty(),
             Phase::Switching(_) | Phase::Baking(_) => true,
             Phase::Closing(closing) => {
                 let left = |id: &GpuletId| self.known.get(id).is_some_and(draining);

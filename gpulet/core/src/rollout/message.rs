@@ -7,8 +7,9 @@ use crate::id::{DeviceId, Epoch, GpuletId, ProposalId, StepId};
 use crate::plan::Gpulet;
 use crate::time::Micros;
 
-/// A step for the shell. Steps come one at a time. A failed step changes nothing. A step past its deadline is not
-/// cancelled, so closing its gpulet must wait for it or end it. Closing what does not exist succeeds immediately.
+/// A step for the shell. Steps of one device come one at a time, those of several devices at once. A failed step
+/// changes nothing. A step past its deadline is not cancelled, so closing its gpulet must wait for it or end it. Closing
+/// what does not exist succeeds immediately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "step")]
 pub enum Step {

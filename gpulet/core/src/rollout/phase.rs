@@ -49,7 +49,8 @@ pub(super) struct Running {
 pub(super) struct Preparing {
     pub wave: Wave,
     pub steps: VecDeque<Step>,
-    pub running: Option<Running>,
+    /// At most one on each device.
+    pub running: Vec<Running>,
     /// The wave must be planned again, because its starting point has changed.
     pub again: bool,
     /// Why a gpulet of the wave failed, if one did.
@@ -115,18 +116,24 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    pub fn running(&self) -> Option<&Running> {
-        match self {
-            Self::Preparing(preparing) => preparing.running.as_ref(),
-            Self::Closing(closing) => closing.running.as_ref(),
-            Self::Idle | Self::Switching(_) | Self::Baking(_) => None,
-        }
+    /// Steps that were requested and not answered.
+    pub fn running(&self) -> impl Iterator<Item = &Running> {
+        let (several, one) = match self {
+            Self::Preparing(preparing) => (preparing.running.as_slice(), None),
+            Self::Closing(closing) => (&[][..], closing.running.as_ref()),
+            Self::Idle | Self::Switching(_) | Self::Baking(_) => (&[][..], None),
+        };
+        several.iter().chain(one)
     }
 
-    pub fn running_mut(&mut self) -> Option<&mut Option<Running>> {
+    /// The running step of this number, which is then not running any more.
+    pub fn take_running(&mut self, id: StepId) -> Option<Running> {
         match self {
-            Self::Preparing(preparing) => Some(&mut preparing.running),
-            Self::Closing(closing) => Some(&mut closing.running),
+            Self::Preparing(preparing) => {
+                let at = preparing.running.iter().position(|running| running.id == id)?;
+                Some(preparing.running.remove(at))
+            }
+            Self::Closing(closing) => closing.running.take_if(|running| running.id == id),
             Self::Idle | Self::Switching(_) | Self::Baking(_) => None,
         }
     }

@@ -1,4 +1,6 @@
-//! Steps: requests them one at a time and handles their answers.
+//! Steps: requests them, on each device one at a time, and handles their answers.
+
+use std::collections::{BTreeSet, VecDeque};
 
 use super::Rollout;
 use super::history::{EntryKind, span};
@@ -8,10 +10,15 @@ use super::proposal::Footprint;
 use crate::id::{DeviceId, GpuletId, StepId};
 
 impl Rollout {
-    /// The next step of a wave, or its switch. Events that came in between are handled first: a step that is under way
-    /// ends before anything else begins.
+    /// The next steps of a wave, or its switch. Events that came in between are handled first: steps that are under way
+    /// end before anything else begins.
     pub(super) fn prepare_on(&mut self, mut preparing: Preparing) -> bool {
-        if preparing.running.is_some() {
+        let is_stopped = self.target.as_ref().is_some_and(|target| target.stop.is_some());
+        let goes_on = !is_stopped && self.waiting.is_none() && !preparing.again && preparing.broken.is_none();
+        if goes_on {
+            self.ask_steps(&mut preparing);
+        }
+        if !preparing.running.is_empty() {
             self.phase = Phase::Preparing(preparing);
             return false;
         }
@@ -27,24 +34,46 @@ impl Rollout {
             self.abandon(reason);
             return true;
         }
-        let Some(step) = preparing.steps.pop_front() else {
-            self.switch_forward(preparing.wave);
+        // A proposal that waited was refused.
+        if !preparing.steps.is_empty() {
+            self.phase = Phase::Preparing(preparing);
             return true;
-        };
-        let planned = |gpulet, model: &str| {
-            preparing.wave.after.get(&gpulet).and_then(|sized| sized.sessions.get(model)).copied()
-        };
-        let need = match &step {
-            Step::Prepare { gpulet, model, .. } => planned(*gpulet, model),
-            Step::Open { .. }
-            | Step::Verify { .. }
-            | Step::Shrink { .. }
-            | Step::CloseSession { .. }
-            | Step::Close { .. } => None,
-        };
-        preparing.running = Some(self.ask(step, need));
-        self.phase = Phase::Preparing(preparing);
-        false
+        }
+        self.switch_forward(preparing.wave);
+        true
+    }
+
+    /// Requests the next step of each device that has none running. A device that loads does not delay the others.
+    fn ask_steps(&mut self, preparing: &mut Preparing) {
+        let mut busy: BTreeSet<DeviceId> = BTreeSet::new();
+        busy.extend(preparing.running.iter().filter_map(|running| self.device_of(&running.step)));
+        let mut left = VecDeque::with_capacity(preparing.steps.len());
+        for step in preparing.steps.drain(..) {
+            // Steps of one device keep their order.
+            let is_free = self.device_of(&step).is_none_or(|device| busy.insert(device));
+            if !is_free {
+                left.push_back(step);
+                continue;
+            }
+            let planned = |gpulet, model: &str| {
+                preparing.wave.after.get(&gpulet).and_then(|sized| sized.sessions.get(model)).copied()
+            };
+            let need = match &step {
+                Step::Prepare { gpulet, model, .. } => planned(*gpulet, model),
+                Step::Open { .. }
+                | Step::Verify { .. }
+                | Step::Shrink { .. }
+                | Step::CloseSession { .. }
+                | Step::Close { .. } => None,
+            };
+            preparing.running.push(self.ask(step, need));
+        }
+        preparing.steps = left;
+    }
+
+    fn device_of(&self, step: &Step) -> Option<DeviceId> {
+        let known = self.known.get(&step.gpulet());
+        invariant::expected!(known, "rollout.step_of_unknown_gpulet").map(|known| known.device().clone())
     }
 
     /// Requests a step. Its memory counts from now on, because a step may fail late.
@@ -87,7 +116,7 @@ impl Rollout {
 
     /// The running step, if it is the one that was answered. Answers also come after a deadline or a removed device.
     fn take_running(&mut self, id: StepId) -> Option<Running> {
-        self.phase.running_mut()?.take_if(|running| running.id == id)
+        self.phase.take_running(id)
     }
 
     pub(super) fn step_done(&mut self, id: StepId) {
@@ -160,9 +189,9 @@ impl Rollout {
         }
         match std::mem::take(&mut self.phase) {
             Phase::Preparing(preparing) => {
-                // A plan that waits may reuse what was opened so far.
-                if self.waiting.is_some() {
-                    let broken = Some(message);
+                // A plan that waits may reuse what was opened so far. Steps of other devices end first.
+                if self.waiting.is_some() || !preparing.running.is_empty() {
+                    let broken = preparing.broken.or(Some(message));
                     self.phase = Phase::Preparing(Preparing { broken, ..preparing });
                     self.condemn(running.step.gpulet());
                 } else {
@@ -205,7 +234,8 @@ impl Rollout {
     /// Fails what is past its deadline, and reports drains that take too long.
     pub(super) fn expire(&mut self) {
         let late = self.phase.running().filter(|running| running.deadline_us <= self.now);
-        if let Some((id, since_us)) = late.map(|running| (running.id, running.since_us)) {
+        let late: Vec<_> = late.map(|running| (running.id, running.since_us)).collect();
+        for (id, since_us) in late {
             let waited = span(self.now.since(since_us));
             self.step_failed(id, format!("no answer within {waited}"));
         }

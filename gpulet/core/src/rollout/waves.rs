@@ -186,7 +186,8 @@ impl Rollout {
             self.record(EntryKind::Wave, format!("wave {at} of {of}{why}"));
         }
         let steps = self.preparations(&wave);
-        self.phase = Phase::Preparing(Preparing { wave, steps, running: None, again: false, broken: None });
+        self.phase =
+            Phase::Preparing(Preparing { wave, steps, running: Vec::new(), again: false, broken: None });
     }
 
     fn wave(&mut self, changes: Vec<Change>, members: &[usize]) -> Wave {

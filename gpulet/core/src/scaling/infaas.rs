@@ -1,7 +1,7 @@
 //! INFaaS' worker autoscaler (Romero et al., ATC 2021; constants of the released code, stanford-mast/INFaaS), evaluated
 //! each second. It adds replicas at once when the load exceeds what the replicas serve, less headroom for the requests
 //! that arrive while further ones load. It removes one when the others would have been enough twenty times in a row.
-//! Variants to upgrade to are not part of this: each model has one.
+//! Upgrades to another variant are the part of the policy `infaas` for variants.
 
 use super::{Reason, Scaler, ScalingOptions, Seen, Service, Recommendation};
 use crate::time::Micros;

@@ -75,6 +75,8 @@ pub enum Reason {
     },
     /// A request came for a model that was not on a device.
     Woken,
+    /// The model is a variant of a family, whose target is divided among its variants.
+    Variant,
 }
 
 impl fmt::Display for Reason {
@@ -120,6 +122,7 @@ impl fmt::Display for Reason {
             Self::Idle { idle_us, standby } => {
                 write!(f, "no request for {:.0} s: {standby}", idle_us.as_secs_f64())
             }
+            Self::Variant => f.write_str("its part of the plan of its family"),
             Self::Woken => f.write_str("a request came for a model that was not on a device"),
         }
     }

@@ -273,6 +273,50 @@ fn nanily_rounds_replicas_up() {
 }
 
 #[test]
+fn cocktail_divides_the_predicted_load_by_popularity_once_a_minute() {
+    let services = [service(100.0, 0.0), service(50.0, 0.0)];
+    let options = ScalingOptions { cool_down_us: Micros::ZERO, ..ScalingOptions::default() };
+    let mut world = Loop::new("cocktail", &services, options, 500.0);
+    let rates =
+        |decision: &Decision| -> Vec<f64> { decision.targets.iter().map(|target| target.rate).collect() };
+    // 400 requests a second in all, three quarters of them for the first model.
+    let mut steps: Vec<Vec<f64>> = (0..122).map(|_| rates(&world.step(HALF_SECOND, &[150, 50]))).collect();
+    assert_eq!(steps.pop().unwrap(), [300.0, 100.0]);
+    assert!(steps[..118].iter().all(|rates| *rates == [500.0, 500.0]), "{steps:?}");
+    // The parts of the last half minute count, the load follows.
+    let steps: Vec<Vec<f64>> = (0..122).map(|_| rates(&world.step(HALF_SECOND, &[50, 150]))).collect();
+    assert_eq!(steps.last().unwrap(), &[100.0, 300.0]);
+}
+
+#[test]
+fn proportional_adds_replicas_below_the_margin_and_removes_those_that_are_not_needed() {
+    let options = ScalingOptions { cool_down_us: Micros::ZERO, ..ScalingOptions::default() };
+    let mut world = Loop::new("proportional", &[service(100.0, 0.0)], options, 500.0);
+    // 410 and 10 % are 451: five replicas suffice, and four do not.
+    assert_eq!(steady(&mut world, 60, 410).targets[0].rate, 500.0);
+    // 465 and 10 % are 511.5, more than five replicas serve.
+    assert_eq!(steady(&mut world, 60, 465).targets[0].rate, 600.0);
+    assert_eq!(steady(&mut world, 60, 100).targets[0].rate, 200.0);
+}
+
+#[test]
+fn iris_counts_engines_by_what_co_location_leaves_of_their_rates() {
+    let options = ScalingOptions { cool_down_us: Micros::ZERO, ..ScalingOptions::default() };
+    for (part, rate) in [(1.0, 500.0), (0.8, 600.0), (0.05, 1_700.0)] {
+        let mut scaler = autoscaler("iris", &[service(100.0, 0.0)], options.clone(), 500.0);
+        let mut target = 500.0;
+        for second in 0..60 {
+            let capacity = part * target;
+            let observed = ModelObservation { arrivals: 410, capacity, ..ModelObservation::default() };
+            let now = Micros::from_secs(second);
+            target = scaler.decide(&Observation { now, models: &[observed] }).targets[0].rate;
+        }
+        // Of a rate of 100 alone, 80 are left where the plan serves four fifths; less than a quarter is not believed.
+        assert_eq!(target, rate, "{part}");
+    }
+}
+
+#[test]
 fn infaas_adds_replicas_at_once_and_takes_one_away_after_twenty_looks() {
     let options = ScalingOptions { cool_down_us: Micros::ZERO, ..ScalingOptions::default() };
     let mut world = Loop::new("infaas", &[service(100.0, 0.0)], options, 100.0);

@@ -44,6 +44,9 @@ pub(super) fn plan(question: &Question, peaks: &Peaks) -> Option<Proposal> {
         constraints.push(constraint!(served == BETA * demand.wanted));
         let quality: Expression = own().map(|choice| choice.peak.quality * choice.rate).sum();
         constraints.push(constraint!(quality >= BETA * demand.quality_mean * demand.wanted));
+        // Also for a model that requests wait for and that had none before.
+        let hosts: Expression = own().map(|choice| Expression::from(choice.devices)).sum();
+        constraints.push(constraint!(hosts >= 1));
     }
     for choice in &choices {
         constraints.push(constraint!(choice.rate <= choice.peak.rate * choice.devices));

@@ -73,7 +73,7 @@ pub fn demand(name: &str, slo_ms: f64, rate: f64) -> Workload {
 
 impl World<'_> {
     pub fn family(&self) -> Family {
-        let variant = |model: &Model<'_>| Variant { model: model.0.to_owned(), quality: model.3 };
+        let variant = |model: &Model<'_>| Variant::of_model(model.0.to_owned(), model.3);
         Family {
             name: "family".to_owned(),
             demand: demand("family", self.slo_ms, self.rate),
@@ -105,11 +105,16 @@ impl World<'_> {
         devices
     }
 
-    pub fn question(&self) -> Result<Question, String> {
+    /// Profiles of the models on each type of device.
+    pub fn profiles(&self) -> Result<Vec<Profile>, String> {
         let pairs = self.models.iter().flat_map(|model| self.kinds.iter().map(move |kind| (model, kind)));
         let text: Vec<String> = pairs.map(|(model, kind)| profile(model, kind)).collect();
         let profiles: Result<Vec<_>, _> = text.iter().map(|text| Profile::read(text)).collect();
-        let profiles = profiles.map_err(|error| error.to_string())?.into_iter().flatten().collect();
+        Ok(profiles.map_err(|error| error.to_string())?.into_iter().flatten().collect())
+    }
+
+    pub fn question(&self) -> Result<Question, String> {
+        let profiles = self.profiles()?;
         let none = Interference::NoInterference(NoInterference);
         let problem =
             Problem::new(self.devices(), Vec::new(), profiles, none).map_err(|error| error.to_string())?;

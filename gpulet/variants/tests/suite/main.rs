@@ -2,6 +2,7 @@
 
 mod bounds;
 mod fixture;
+mod live;
 mod plans;
 mod published;
 mod spot;

@@ -1,8 +1,11 @@
 //! Reads and checks the devices, models and planning inputs of a workload.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use gpulet_core::control::{ControlOptions, InitialGpulet, Model, PlanningInputs, Targets};
+use gpulet_core::control::{
+    ControlOptions, Family, FamilyVariant, InitialGpulet, Model, PlanningInputs, Targets, VariantPolicy,
+};
 use gpulet_core::id::DeviceId;
 use gpulet_core::interference::{Interference, NoInterference, Runner};
 use gpulet_core::placement::Policy;
@@ -12,6 +15,7 @@ use gpulet_core::profile::{Profile, Quantile};
 use gpulet_core::rollout::RolloutOptions;
 use gpulet_core::scaling::SCALERS;
 use gpulet_core::time::Micros;
+use variant_plan::{LivePolicy, live_policies};
 use workload::{Devices, Named, Partition, Workload, WorkloadError};
 
 use crate::setup::Setup;
@@ -24,6 +28,8 @@ pub(crate) struct ControlInputs {
     pub options: ControlOptions,
     /// Models, in the order of the workload.
     pub models: Vec<Model>,
+    /// Families, whose variants are among the models.
+    pub families: Vec<Family>,
     /// True interference by name of the device. A device without an entry has none.
     pub interference: BTreeMap<DeviceId, Interference>,
     /// The plan of the whole run. `None` if plans follow the load.
@@ -69,6 +75,7 @@ impl ControlInputs {
                 setup.placement.as_deref().unwrap_or(&partition.policy),
                 partition.quota_limit,
             )?,
+            variants: read_variants(workload, setup.variants.as_ref().or(partition.variants.as_ref()))?,
             interference: Interference::NoInterference(NoInterference),
             quantile: Quantile::default(),
         };
@@ -80,6 +87,7 @@ impl ControlInputs {
         Ok(Some(Self {
             inputs,
             options: options(partition, setup)?,
+            families: workload.families().map(|named| family_of(workload, named)).collect(),
             models,
             interference,
             plan: partition.plan.as_ref().map(read_plan).transpose()?,
@@ -187,6 +195,47 @@ fn read_policy(name: &str, quota_limit: f64) -> Result<Policy, WorkloadError> {
         return Err(fault("partition.quota_limit", format!("expected 0 to 1, got {quota_limit}")));
     }
     Ok(policy.with_quota_limit(quota_limit))
+}
+
+/// The policy for the variants of families.
+fn read_variants(workload: &Workload, name: Option<&String>) -> Result<VariantPolicy, WorkloadError> {
+    let Some(name) = name else { return Ok(VariantPolicy::default()) };
+    let field = "partition.variants";
+    if workload.families().next().is_none() {
+        return Err(fault(field, "expected a workload with [families.NAME]"));
+    }
+    let mut seen = BTreeSet::new();
+    for (.., family) in workload.families() {
+        for variant in &family.variants {
+            let model = workload.models.get(variant.model as usize).map_or("", |model| &model.name);
+            if !seen.insert(variant.model) {
+                return Err(fault(
+                    field,
+                    format!("`{model}` is in two families: expected each model in one"),
+                ));
+            }
+        }
+    }
+    let policy = LivePolicy::named(name).ok_or_else(|| {
+        let words: Vec<&str> = live_policies().collect();
+        fault(field, format!("expected one of {}, got `{name}`", words.join(", ")))
+    })?;
+    Ok(VariantPolicy(Some(Arc::new(policy))))
+}
+
+/// A family as the control loop knows it.
+fn family_of(workload: &Workload, (_, model, family): (u32, &workload::Model, &workload::Family)) -> Family {
+    let variants = family.variants.iter().filter_map(|variant| {
+        let name = workload.models.get(variant.model as usize)?.name.clone();
+        Some(FamilyVariant { name, quality: variant.quality })
+    });
+    Family {
+        name: model.name.clone(),
+        slo_us: model.slo as f64 / 1e3,
+        quality_min: family.quality_min,
+        quality_mean: family.quality_mean,
+        variants: variants.collect(),
+    }
 }
 
 fn read_profiles(files: &[Named]) -> Result<Vec<Profile>, WorkloadError> {

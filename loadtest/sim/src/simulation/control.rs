@@ -81,7 +81,9 @@ impl Simulation {
             let seen = lane_plan::load_of(&snapshot, ModelId(number), *counts, 0);
             ModelLoad { model: model.clone(), seen }
         });
-        Event::Load(LoadReport { models: looked.collect(), ran: partition.ran(), ..LoadReport::default() })
+        let families = partition.control_inputs.families.clone();
+        let models = looked.collect();
+        Event::Load(LoadReport { models, families, ran: partition.ran(), ..LoadReport::default() })
     }
 
     /// Passes the router's events about lanes to the control loop immediately.

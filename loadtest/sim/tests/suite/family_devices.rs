@@ -28,7 +28,11 @@ fn profiles(times: &Times) -> String {
     text
 }
 
-fn run(times: &Times, (rate, arrivals): (f64, &str), plan: &str) -> Report {
+fn try_parse(
+    times: &Times,
+    (rate, arrivals): (f64, &str),
+    plan: &str,
+) -> Result<Workload, workload::WorkloadError> {
     let text = format!(
         r#"
         name = "family-devices"
@@ -55,7 +59,11 @@ fn run(times: &Times, (rate, arrivals): (f64, &str), plan: &str) -> Report {
         "plan.json" => Ok(PLAN.to_owned()),
         other => Err(format!("no file {other}")),
     };
-    let workload = Workload::parse(&text, &mut files).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    Workload::parse(&text, &mut files)
+}
+
+fn run(times: &Times, family: (f64, &str), plan: &str) -> Report {
+    let workload = try_parse(times, family, plan).unwrap_or_else(|error| panic!("{error}"));
     let report = Simulation::new(&workload, &Setup::default().checked()).unwrap().run(&mut |_| {}).unwrap();
     assert_eq!(invariant::violations(), []);
     report
@@ -92,4 +100,47 @@ fn batches_of_half_the_objective_leave_the_better_variant_busy_and_requests_in_t
     let bursts =
         run(&BATCHES, (600.0, "arrivals = { process = \"gamma\", cv = 4.0 }"), "plan = \"plan.json\"");
     assert!(bursts.attainment > 0.99, "{}: {:?}", bursts.attainment, bursts.requests);
+}
+
+#[test]
+fn a_policy_for_variants_keeps_the_mean_quality_on_the_devices_that_it_needs() {
+    for policy in ["tessera", "proteus"] {
+        let of = |family: &str| {
+            let report = run(&ROWS, (150.0, family), &format!("variants = \"{policy}\""));
+            let devices = report.partition.as_ref().map_or(0.0, |figures| figures.devices_mean);
+            (report.families[0].quality, report.attainment, devices)
+        };
+        // Requests get better variants than planned while there is time, so only devices show what was planned.
+        let (_, attainment, devices) = of("");
+        assert!(attainment > 0.97 && devices < 1.3, "{policy}: {attainment}, {devices}");
+        let (quality, attainment, devices) = of("quality_mean = 0.97");
+        assert!(
+            quality > 0.965 && attainment > 0.97 && devices > 1.5,
+            "{policy}: {quality}, {attainment}, {devices}"
+        );
+    }
+}
+
+#[test]
+fn published_policies_serve_a_family_with_the_variant_that_its_user_picked() {
+    for policy in ["infaas", "mark", "proportional", "iris"] {
+        let report = run(
+            &ROWS,
+            (150.0, "quality_mean = 0.9"),
+            &format!("variants = \"{policy}\"\nscaling = \"gpulet\""),
+        );
+        assert!(report.attainment > 0.97, "{policy}: {}, {:?}", report.attainment, report.partition);
+        assert!(share(&report, "small") > 0.9, "{policy}: {:?}", report.families);
+    }
+}
+
+#[test]
+fn an_unknown_policy_for_variants_is_refused() {
+    let error = |partition: &str| {
+        let parsed = try_parse(&ROWS, (150.0, ""), partition).unwrap_or_else(|error| panic!("{error}"));
+        Simulation::new(&parsed, &Setup::default()).unwrap_err().to_string()
+    };
+    let found = error("variants = \"best\"");
+    assert!(found.contains("partition.variants: expected one of tessera, infaas, "), "{found}");
+    assert!(found.ends_with("got `best`"), "{found}");
 }

@@ -17,6 +17,8 @@ pub(crate) struct FamilySection {
     pub(crate) variants: BTreeMap<String, f64>,
     #[serde(default)]
     pub(crate) quality_min: f64,
+    #[serde(default)]
+    pub(crate) quality_mean: f64,
     pub(crate) rate: Option<f64>,
     #[serde(default)]
     pub(crate) arrivals: ArrivalsSection,

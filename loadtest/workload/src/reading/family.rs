@@ -45,9 +45,11 @@ pub(super) fn check_variants(
             }
         }
         let best = family.variants.values().copied().fold(0.0, f64::max);
-        if !(0.0..=best).contains(&family.quality_min) {
-            let problem = format!("expected 0 to {best}, the best variant's, got {}", family.quality_min);
-            return Err(WorkloadError::new(format!("families.{name}.quality_min"), problem));
+        for (key, quality) in [("quality_min", family.quality_min), ("quality_mean", family.quality_mean)] {
+            if !(0.0..=best).contains(&quality) {
+                let problem = format!("expected 0 to {best}, the best variant's, got {quality}");
+                return Err(WorkloadError::new(format!("families.{name}.{key}"), problem));
+            }
         }
     }
     Ok(())
@@ -97,7 +99,8 @@ pub(super) fn read(
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             found.push(FamilyVariant { model: number, quality: *quality });
         }
-        let read = Family { variants: found, quality_min: section.quality_min };
+        let (quality_min, quality_mean) = (section.quality_min, section.quality_mean);
+        let read = Family { variants: found, quality_min, quality_mean };
         let alone = read.allowed().filter_map(|variant| {
             models.get(variant.model as usize)?.profile.as_ref().map(|profile| profile.time(most))
         });

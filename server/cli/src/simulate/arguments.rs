@@ -27,6 +27,10 @@ pub struct SimulateArgs {
     /// Scaler instead of the workload's, for workloads with a `partition` section; may be repeated to compare several.
     #[arg(long, value_name = "NAME")]
     pub scaling: Vec<String>,
+    /// Policy for the variants of families instead of the workload's, for workloads with a `partition` section; may be repeated to
+    /// compare several.
+    #[arg(long, value_name = "NAME")]
+    pub variants: Vec<String>,
     /// Number of seeds for each policy, from the workload's on. More than one gives confidence intervals.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub seeds: u64,

@@ -55,6 +55,7 @@ pub fn run(arguments: &SimulateArgs, file: &WorkloadFile, workload: &Workload) -
     for (is_given, flag) in [
         (!arguments.placement.is_empty(), "--placement"),
         (!arguments.scaling.is_empty(), "--scaling"),
+        (!arguments.variants.is_empty(), "--variants"),
         (arguments.lanes.is_some(), "--lanes"),
         (arguments.find_capacity, "--find-capacity"),
         (arguments.report.is_some(), "--report"),

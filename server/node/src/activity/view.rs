@@ -28,6 +28,9 @@ pub struct ActivityView {
     pub not_ready: Option<String>,
     /// The models that serve, worst first.
     pub models: Vec<ModelActivity>,
+    /// The families, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub families: Vec<FamilyActivity>,
     /// The lanes.
     pub lanes: Vec<LaneActivity>,
     /// The tenants, if there are several.
@@ -90,6 +93,39 @@ impl ModelActivity {
     }
 }
 
+/// One family. Rates are of the last ten seconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct FamilyActivity {
+    /// Its name.
+    pub name: String,
+    /// Quality of the best variant that requests get at the moment, from 0 to 1.
+    pub level: f64,
+    /// How often the level fell.
+    pub falls: u64,
+    /// How often it rose.
+    pub rises: u64,
+    /// Mean quality of the answers. `None` without answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quality: Option<f64>,
+    /// Least quality of requests that ask for none.
+    pub quality_min: f64,
+    /// Its variants, in the order of the configuration.
+    pub variants: Vec<VariantActivity>,
+}
+
+/// One variant of a family.
+#[derive(Clone, Debug, Serialize)]
+pub struct VariantActivity {
+    /// Name of the model.
+    pub name: String,
+    /// Its measured quality, from 0 to 1.
+    pub quality: f64,
+    /// Answers a second, those to requests that name the model included.
+    pub rate: f64,
+    /// Lanes that hold a session of it.
+    pub lanes: usize,
+}
+
 /// One lane.
 #[derive(Clone, Debug, Serialize)]
 pub struct LaneActivity {
@@ -144,9 +180,46 @@ pub(super) fn of(state: &State, seen: &Seen, node: &Node) -> ActivityView {
         second: state.timeline.back().copied(),
         not_ready: node.not_ready(),
         models: rows,
+        families: models.iter().filter_map(|loaded| family(state, loaded, seen)).collect(),
         lanes,
         tenants: tenants.numbers().into_iter().filter_map(tenant).collect(),
     }
+}
+
+fn family(state: &State, loaded: &Arc<Loaded>, seen: &Seen) -> Option<FamilyActivity> {
+    let served = loaded.ensemble.as_ref()?;
+    let family = served.family.as_ref()?;
+    let level = seen.snapshot.families.iter().find(|known| known.family == family.id)?;
+    let variant = |name: &str, quality: f64| {
+        let own = || seen.models.iter().filter(|model| model.name == name);
+        let answers = own().filter_map(|model| state.tracks.get(&(model.name.clone(), model.version)));
+        let rates = answers.map(|track| {
+            let lately = track.recent.last_seconds(LATELY);
+            let seconds = track.recent.known_seconds(LATELY).max(1) as f64;
+            (f64::from(lately.in_time) + f64::from(lately.late)) / seconds
+        });
+        let lanes = own().map(|model| model.lanes().len()).sum();
+        VariantActivity {
+            name: name.to_owned(),
+            quality,
+            rate: rates.fold(0.0, |sum, rate| sum + rate),
+            lanes,
+        }
+    };
+    let variants = served.ensemble.steps.iter().zip(&family.variants);
+    let variants: Vec<VariantActivity> =
+        variants.map(|(step, (_, quality))| variant(&step.model, quality.value)).collect();
+    let all: f64 = variants.iter().map(|variant| variant.rate).sum();
+    let sum: f64 = variants.iter().map(|variant| variant.rate * variant.quality).sum();
+    Some(FamilyActivity {
+        name: loaded.name.clone(),
+        level: f64::from(level.quality) / 1e6,
+        falls: level.falls,
+        rises: level.rises,
+        quality: (all > 0.0).then(|| sum / all),
+        quality_min: family.quality_min,
+        variants,
+    })
 }
 
 fn model(state: &State, loaded: &Arc<Loaded>, known: &ModelSnapshot) -> Option<ModelActivity> {

@@ -16,6 +16,8 @@ pub struct ActivationOptions {
     pub wanted: Arc<Notify>,
     /// Longest wait of a request.
     pub timeout: Duration,
+    /// Whether only variants of families may lose their lanes.
+    pub only_variants: bool,
 }
 
 /// Whether one version is active, that is, has a lane.
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
 
     fn activation(timeout: Duration) -> Activation {
-        Activation::new(Some(ActivationOptions { wanted: Arc::default(), timeout }), 1)
+        Activation::new(Some(ActivationOptions { wanted: Arc::default(), timeout, only_variants: false }), 1)
     }
 
     #[tokio::test]

@@ -17,6 +17,8 @@ pub struct ServedFamily {
     pub variants: Vec<(ContentHash, Quality)>,
     /// Least quality of requests that ask for none.
     pub quality_min: f64,
+    /// Least mean quality that plans aim for.
+    pub quality_mean: f64,
     /// What the router knows: the versions that are its variants, and the objective.
     known: Mutex<(Vec<Option<ModelId>>, Option<Nanos>)>,
 }
@@ -28,7 +30,8 @@ impl ServedFamily {
         variants: Vec<(ContentHash, Quality)>,
         settings: &FamilySettings,
     ) -> Self {
-        Self { id, variants, quality_min: settings.quality_min, known: Mutex::default() }
+        let (quality_min, quality_mean) = (settings.quality_min, settings.quality_mean);
+        Self { id, variants, quality_min, quality_mean, known: Mutex::default() }
     }
 
     /// What the router is to know, if the versions of the variants are not those that it knows. `None` of a variant: it is not served.
@@ -55,12 +58,11 @@ impl ServedFamily {
             return Err("variants: some qualities are accuracies, and others agreements: expected one kind"
                 .to_owned());
         }
-        if self.quality_min > self.best() {
-            return Err(format!(
-                "quality_min: expected at most {}, the best variant's, got {}",
-                self.best(),
-                self.quality_min
-            ));
+        let best = self.best();
+        for (key, quality) in [("quality_min", self.quality_min), ("quality_mean", self.quality_mean)] {
+            if quality > best {
+                return Err(format!("{key}: expected at most {best}, the best variant's, got {quality}"));
+            }
         }
         Ok(())
     }

@@ -244,6 +244,8 @@ impl Catalog {
             self.suspend_time_slices(lanes.iter().map(|placed| &placed.lane)).await;
         }
         let version = version.0;
+        let activation = self.environment.activation.clone();
+        let activation = activation.filter(|options| !options.only_variants || self.source.is_variant(&name));
         tracing::info!(model = %name, version, engine, max_batch = signature.max_batch, lanes = lanes.len(), "ready");
         Ok(Arc::new(Loaded {
             id,
@@ -266,7 +268,7 @@ impl Catalog {
             reference,
             prepared,
             padding,
-            activation: Activation::new(self.environment.activation.clone(), queue_limit),
+            activation: Activation::new(activation, queue_limit),
             measured: measured.times,
             measured_shapes: measured.shapes,
             measured_cores: u32::try_from(measured_cores).unwrap_or(u32::MAX),

@@ -93,6 +93,11 @@ impl Source {
         self.families.get(name)
     }
 
+    /// Whether a model is a variant of a family.
+    pub(super) fn is_variant(&self, name: &str) -> bool {
+        self.families.values().flat_map(|family| &family.variants).any(|variant| variant == name)
+    }
+
     /// The measured quality of a model. `None`: it was not measured.
     ///
     /// # Errors

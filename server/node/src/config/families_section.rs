@@ -25,6 +25,9 @@ pub struct FamilySettings {
     /// Least quality that requests get, from 0 to 1, unless they ask for another one with the parameter `quality_min`. Default: `0.0`.
     /// Example: `0.95`.
     pub quality_min: f64,
+    /// Least mean quality that plans aim for, from 0 to 1, if `partition.variants` chooses the variants. Where the devices do not suffice,
+    /// `tessera` and `proteus` plan for less quality before they plan for fewer requests. Default: `0.0`. Example: `0.97`.
+    pub quality_mean: f64,
 }
 
 /// Reports every mistake in every family's table.
@@ -66,8 +69,9 @@ pub fn check_key(key: &str, value: &Value) -> Result<(), String> {
     }
     let one = Table::from_iter([(key.to_owned(), value.clone())]);
     let read = one.try_into::<FamilySettings>().map_err(|error| in_words(error.message()))?;
-    if !(0.0..=1.0).contains(&read.quality_min) {
-        return Err(format!("expected 0 to 1, got {}", read.quality_min));
+    if let Some(wrong) = [read.quality_min, read.quality_mean].iter().find(|one| !(0.0..=1.0).contains(*one))
+    {
+        return Err(format!("expected 0 to 1, got {wrong}"));
     }
     if key == "variants" && !(1..=VARIANTS_MAX).contains(&read.variants.len()) {
         return Err(format!("expected 1 to {VARIANTS_MAX} models, got {}", read.variants.len()));

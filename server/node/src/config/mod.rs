@@ -39,6 +39,7 @@ use gpulet_core::scaling::SCALERS;
 use models::ModelSettings;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use units::{Size, nearest};
+use variant_plan::live_policies;
 
 use crate::output;
 
@@ -63,6 +64,8 @@ pub use tenants_section::{OTHER, TenantSettings};
 
 /// Minimum of `partition.period` and `partition.idle`.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
+/// Maximum of `devices.emulated[].cost`.
+const COST_MAX: f64 = 1e9;
 /// Variable that Kubernetes sets in every container.
 const KUBERNETES_VARIABLE: &str = "KUBERNETES_SERVICE_HOST";
 /// Default of `server.lame_duck` in a Kubernetes pod: as long as its services usually take to follow.
@@ -399,6 +402,15 @@ impl Config {
                 format!("`{}`: expected one of {}", partition.scaling, known.join(", ")),
             );
         }
+        if let Some(problem) = self.variants_problem() {
+            report("partition.variants", problem);
+        }
+        for (at, entry) in self.devices.emulated.iter().enumerate() {
+            if !(entry.cost >= 0.0 && entry.cost <= COST_MAX) {
+                let message = format!("{}: expected 0 to {COST_MAX}", entry.cost);
+                report(&format!("devices.emulated[{at}].cost"), message);
+            }
+        }
         if let Some(idle) = partition.idle.filter(|idle| idle.0 < PERIOD_MIN) {
             let least = models::TimeSpan(PERIOD_MIN);
             report("partition.idle", format!("{idle}: expected at least {least}"));
@@ -440,6 +452,32 @@ impl Config {
             }
         }
         problems
+    }
+
+    /// Why the policy for the variants of families cannot be used.
+    fn variants_problem(&self) -> Option<String> {
+        let name = self.partition.variants.as_ref()?;
+        if live_policies().all(|known| known != name) {
+            let known: Vec<&str> = live_policies().collect();
+            return Some(format!("`{name}`: expected one of {}", known.join(", ")));
+        }
+        if !self.partition.live {
+            return Some("has no effect without `partition.live`: expected both".to_owned());
+        }
+        if self.families.is_empty() {
+            return Some("has no effect without families: expected [families.NAME]".to_owned());
+        }
+        let mut seen = BTreeMap::new();
+        for (family, settings) in &self.families {
+            for variant in &settings.variants {
+                if let Some(other) = seen.insert(variant, family) {
+                    return Some(format!(
+                        "`{variant}` is in families `{other}` and `{family}`: expected each model in one, or no policy"
+                    ));
+                }
+            }
+        }
+        None
     }
 
     /// Refuses settings of models that the repository does not have, unless `repository.allow_unknown_models` is set.

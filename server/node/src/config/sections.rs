@@ -266,6 +266,9 @@ pub struct Emulated {
     /// Number of devices. Default: `1`. Example: `2`.
     #[serde(default = "one")]
     pub count: NonZeroUsize,
+    /// Cost of a device per hour, in any currency. Plans prefer devices that cost less. Default: `1.0`. Example: `0.35`.
+    #[serde(default = "unit_cost")]
+    pub cost: f64,
     /// Sizes of gpulets in units, ascending. Default: every number up to the units of the profiles. Example: `[1, 2, 4]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sizes: Option<Vec<u32>>,
@@ -287,6 +290,10 @@ pub struct Emulated {
     /// the server's process. Default: no interference. Example: `{ model = "gpulet" }`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interference: Option<InterferenceSection>,
+}
+
+fn unit_cost() -> f64 {
+    1.0
 }
 
 fn one() -> NonZeroUsize {
@@ -546,8 +553,13 @@ pub struct Partition {
     /// With `fast-gshare`: most time of a gpulet on units that others leave idle, as a part of its window. Less than its
     /// quota counts as its quota.
     pub quota_limit: f64,
-    /// Scaler, which decides the rates to plan for: `attainment`, `gpulet`, `nanily`, `infaas`, `fast-gshare` or `static`.
+    /// Scaler, which decides the rates to plan for: `attainment`, `gpulet`, `nanily`, `infaas`, `fast-gshare`, `cocktail`, `proportional`,
+    /// `iris` or `static`.
     pub scaling: String,
+    /// Policy that chooses which variants of families get gpulets, and on which devices: `tessera`, `infaas`, `mark`, `proportional`,
+    /// `iris` or `proteus`. Default: none, variants are planned as separate models. Example: `"tessera"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variants: Option<String>,
     /// Which slowdown by co-located batches plans expect: `learned` from batch times while the server runs, or `none`.
     pub interference: Interference,
     /// A model without requests for this long loses its gpulets. The next request activates it and waits. Default: none,
@@ -579,6 +591,7 @@ impl Default for Partition {
             policy: "tessera".to_owned(),
             quota_limit: 1.0,
             scaling: "attainment".to_owned(),
+            variants: None,
             interference: Interference::default(),
             idle: None,
             period: TimeSpan(Duration::from_secs(1)),

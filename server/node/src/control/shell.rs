@@ -11,7 +11,7 @@ use tokio::time::{Instant as TokioInstant, sleep_until};
 
 use super::layout::Layout;
 
-/// Capacity of the event queue. Steps run one at a time, and each gpulet drains once.
+/// Capacity of the event queue. Each device runs one step at a time, and each gpulet drains once.
 const EVENTS: usize = 1024;
 
 /// Effects that the control loop handles itself.

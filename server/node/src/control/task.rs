@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gpulet_core::control::{
-    BatchTotals, Controller, Effect, Event, LoadReport, LostDevice, ModelLoad, NoPlan, PlanRequest,
+    BatchTotals, Controller, Effect, Event, Family, LoadReport, LostDevice, ModelLoad, NoPlan, PlanRequest,
 };
 use gpulet_core::id::ProposalId;
 use gpulet_core::plan::{Gpulet, Plan, Slot};
@@ -20,7 +20,7 @@ use super::load;
 use super::operator_plan::{self, Reply, Waiting};
 use super::shapes;
 use super::shell::{EffectRunner, Notice};
-use super::terms::Terms;
+use super::terms::{self, Terms};
 use super::view::{self, View};
 use crate::catalog::{Catalog, Loaded, ModelsHeld};
 use crate::config::Partition;
@@ -131,6 +131,12 @@ impl Task {
         planned.iter().filter_map(|name| self.catalog.find(name, None).ok()).collect()
     }
 
+    /// Families that take requests.
+    fn families(&self) -> Vec<Family> {
+        let names = self.catalog.serving_names().into_iter();
+        names.filter_map(|name| terms::family(&*self.catalog.find(&name, None).ok()?)).collect()
+    }
+
     /// Reports the load to the controller, and makes a plan if the controller requests one.
     async fn look(&mut self) {
         let models = self.models();
@@ -142,7 +148,8 @@ impl Task {
         let known = known.into_iter().zip(&models);
         let looked = known.map(|(model, loaded)| ModelLoad { model, seen: load::seen(loaded, &snapshot) });
         let reserved = self.terms.reserved(&self.catalog.all_at_idle_priority());
-        let look = LoadReport { models: looked.collect(), ran: self.ran(&models), reserved };
+        let (models_seen, families) = (looked.collect(), self.families());
+        let look = LoadReport { models: models_seen, families, ran: self.ran(&models), reserved };
         let question = self.process(Event::Load(look));
         self.interference.tell(&self.controller.interference());
         self.show_plan(&models);

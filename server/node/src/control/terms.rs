@@ -7,7 +7,7 @@ use std::time::Duration;
 use gpulet::{CoresDevice, DeviceInfo};
 #[cfg(test)]
 pub use gpulet_core::control::Targets;
-use gpulet_core::control::{self, InitialGpulet, Model};
+use gpulet_core::control::{self, Family, FamilyVariant, InitialGpulet, Model, VariantPolicy};
 use gpulet_core::id::DeviceId;
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
@@ -61,16 +61,23 @@ fn planned_with(info: &DeviceInfo, shares_time: bool) -> Device {
 
 impl Terms {
     /// Creates the inputs for these devices.
-    pub fn new(own: Arc<Devices>, policy: Policy) -> Self {
+    pub fn new(own: Arc<Devices>, policy: Policy, variants: VariantPolicy) -> Self {
         let start = own.movable().map(|share| InitialGpulet {
             device: share.device.clone(),
             first_unit: share.first_unit,
             units: share.units,
         });
         let terms = control::PlanningInputs {
-            devices: own.infos().map(|info| planned_with(info, policy.plans_time_windows())).collect(),
+            devices: own
+                .infos()
+                .map(|info| Device {
+                    cost: own.cost(&info.name),
+                    ..planned_with(info, policy.plans_time_windows())
+                })
+                .collect(),
             start: start.collect(),
             policy,
+            variants,
             interference: Interference::NoInterference(NoInterference),
             quantile: Quantile::default(),
         };
@@ -140,7 +147,7 @@ impl Terms {
         targets: &Targets,
         current: Option<&Plan>,
     ) -> Result<Planned, String> {
-        self.terms.plan(&self.models(models), targets, current)
+        self.terms.plan((&self.models(models), &[]), targets, current)
     }
 
     /// The plan that a server starts with.
@@ -164,6 +171,22 @@ pub fn model(loaded: &Loaded, profiles: Known) -> Model {
         is_waited_for: loaded.activation.waiting() > 0,
         has_place: loaded.activation.is_active(),
     }
+}
+
+/// A family as the control loop knows it; `None` for other models.
+pub fn family(loaded: &Loaded) -> Option<Family> {
+    let served = loaded.ensemble.as_ref()?;
+    let family = served.family.as_ref()?;
+    let variants = served.ensemble.steps.iter().zip(&family.variants);
+    let variants = variants
+        .map(|(step, (_, quality))| FamilyVariant { name: step.model.clone(), quality: quality.value });
+    Some(Family {
+        name: loaded.name.clone(),
+        slo_us: loaded.config().slo.unwrap_or(SLO_UNSAID).as_secs_f64() * 1e6,
+        quality_min: family.quality_min,
+        quality_mean: family.quality_mean,
+        variants: variants.collect(),
+    })
 }
 
 /// Profiles of a model, one per device type. They come from the profile files; for cores without one, from measurements

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use gpulet_core::control::VariantPolicy;
 use gpulet_core::placement::Policy;
 use gpulet_core::plan::{Gpulet, Plan, Slot};
 use gpulet_core::rollout::{Event, Outcome, Proposal, Rollout, RolloutOptions};
@@ -179,7 +180,7 @@ async fn changes_under_load(count: usize) {
     let node = serving(folder.path(), &cores).await;
     let catalog = Arc::clone(node.catalog());
     let models = catalog.all_serving();
-    let terms = Terms::new(Arc::clone(node.devices()), Policy::default());
+    let terms = Terms::new(Arc::clone(node.devices()), Policy::default(), VariantPolicy::default());
     let units = u32::try_from(cores.len()).unwrap();
     let layout = Layout::new(Arc::clone(&catalog), Arc::clone(node.devices()), failures().0, catalog.lanes());
     let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };

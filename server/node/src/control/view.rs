@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpulet_core::control::{Controller, DecisionEntry, InterferenceEntry, LostDevice};
+use gpulet_core::control::{Controller, DecisionEntry, Family, FamilyVariant, InterferenceEntry, LostDevice};
 use gpulet_core::id::Epoch;
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
@@ -42,6 +42,9 @@ pub struct View {
     gpulets: Vec<GpuletRow>,
     /// The models and their load.
     models: Vec<ModelRow>,
+    /// Families whose variants `partition.variants` chooses.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    families: Vec<FamilyRow>,
     /// Warm pool: sessions of closed gpulets that stay loaded for the next plan.
     warm: WarmPoolCounts,
     /// Measured slowdown of co-located batches, by device type.
@@ -84,6 +87,33 @@ struct ModelRow {
     /// Why its profile may not hold for its requests: they have other shapes.
     #[serde(skip_serializing_if = "Option::is_none")]
     profile_warning: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct FamilyRow {
+    name: String,
+    /// Policy that chooses its variants.
+    policy: &'static str,
+    /// Rows per second that arrived, at the last evaluation.
+    rate: f64,
+    /// Rows per second that the plan must serve.
+    target: f64,
+    /// Reason for the target.
+    reason: String,
+    /// Mean quality of its answers, if they are divided as planned. Absent without a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quality_planned: Option<f64>,
+    /// Mean quality that plans aim for.
+    quality_mean: f64,
+    /// Its variants: rows per second that the plan sends to each.
+    variants: Vec<VariantRow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct VariantRow {
+    name: String,
+    quality: f64,
+    planned: f64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -172,11 +202,37 @@ pub fn of(
             .map(|(id, gpulet)| GpuletRow { id: id.to_string(), gpulet: gpulet.clone() })
             .collect(),
         models: models.iter().map(row).collect(),
+        families: families(controller, &plan),
         warm,
         interference: controller.interference(),
         decisions: latest.decisions().map(|entry| clock.stamped(entry.at_us, entry)).collect(),
         history: rollout.history().map(|entry| clock.stamped(entry.at_us, entry)).collect(),
     }
+}
+
+fn families(controller: &Controller, plan: &Plan) -> Vec<FamilyRow> {
+    let policy = controller.variant_policy().unwrap_or_default();
+    let row = |family: &Family| {
+        let known = controller.latest().model(&family.name).cloned().unwrap_or_default();
+        let variants = family.variants.iter().map(|FamilyVariant { name, quality }| {
+            let planned = plan.slots_of(name).map(|(_, slot)| slot.rate).fold(0.0, |sum, rate| sum + rate);
+            VariantRow { name: name.clone(), quality: *quality, planned }
+        });
+        let variants: Vec<VariantRow> = variants.collect();
+        let planned: f64 = variants.iter().map(|variant| variant.planned).sum();
+        let quality: f64 = variants.iter().map(|variant| variant.planned * variant.quality).sum();
+        FamilyRow {
+            name: family.name.clone(),
+            policy,
+            rate: known.rate,
+            target: known.target,
+            reason: known.reason,
+            quality_planned: (planned > 0.0).then(|| quality / planned),
+            quality_mean: family.quality_mean,
+            variants,
+        }
+    };
+    controller.families().iter().map(row).collect()
 }
 
 /// Measured batch times of a model divided by those that its profile predicts.

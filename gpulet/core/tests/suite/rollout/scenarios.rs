@@ -1,10 +1,10 @@
 //! One scenario for each event that can occur during a rollout.
 
 use gpulet_core::plan::Gpulet;
-use gpulet_core::rollout::{EntryKind, Epoch, Event, Outcome, ProposalId, Refusal};
+use gpulet_core::rollout::{Effect, EntryKind, Epoch, Event, Outcome, ProposalId, Refusal};
 
 use super::plans::{gpulet, problem, slot};
-use super::script::{Script, id, incidents, needs_a_plan, outcomes, step, steps, switch};
+use super::script::{Script, all_steps, id, incidents, needs_a_plan, outcomes, step, steps, switch};
 
 fn see(device: &str, first_unit: u32, units: u32, batch: u32) -> Gpulet {
     gpulet(device, first_unit, units, vec![slot("see", batch, 50.0)])
@@ -27,7 +27,7 @@ fn with(gpulets: Vec<Gpulet>) -> Script {
 }
 
 #[test]
-fn everything_is_loaded_then_verified_then_switched() {
+fn each_device_loads_everything_then_verifies_it_and_all_are_switched_together() {
     let mut script = Script::new(problem(10_000));
     let both =
         gpulet("gpu0", 0, 4, vec![slot("ask", 2, 5.0), slot("ask-again", 4, 5.0), slot("see", 1, 5.0)]);
@@ -36,13 +36,13 @@ fn everything_is_loaded_then_verified_then_switched() {
         steps(&all),
         [
             "open 0.1",
-            "prepare 0.1 bert 4",
-            "prepare 0.1 resnet 1",
             "open 0.2",
+            "prepare 0.1 bert 4",
             "prepare 0.2 resnet 8",
+            "prepare 0.1 resnet 1",
+            "verify 0.2 resnet 8",
             "verify 0.1 bert 4",
             "verify 0.1 resnet 1",
-            "verify 0.2 resnet 8",
             "switch 1",
         ]
     );
@@ -52,6 +52,22 @@ fn everything_is_loaded_then_verified_then_switched() {
         table.routes.iter().map(|route| (route.workload.as_str(), route.slots.len())).collect();
     assert_eq!(routes, [("ask", 1), ("ask-again", 1), ("see", 2)]);
     assert_eq!((table.draining.len(), table.active.len(), table.is_rollback), (0, 2, false));
+}
+
+#[test]
+fn a_step_that_fails_waits_for_those_of_other_devices_and_then_everything_is_closed() {
+    let mut script = with(vec![see("gpu0", 0, 4, 2)]);
+    let effects = script.propose(vec![see("gpu0", 0, 4, 2), see("gpu1", 0, 8, 2), ask("gpu2", 0, 8, 2)]);
+    let asked: Vec<_> = all_steps(&effects).map(|(id, _)| id).collect();
+    let [bad, good] = asked[..] else { panic!("{asked:?}") };
+    assert!(script.tell(no(bad)).iter().all(|effect| matches!(effect, Effect::CannotOpen { .. })));
+    let effects = script.tell(Event::StepDone(good));
+    let all = script.carry_out(effects);
+    assert_eq!(steps(&all), ["close 1.1", "close 1.2"]);
+    assert!(
+        matches!(&outcomes(&all)[..], [(2, Outcome::Failed { reason })] if reason.contains("opened failed"))
+    );
+    assert_eq!(script.ids(), ["0.1"]);
 }
 
 #[test]
@@ -280,16 +296,19 @@ fn a_rollback_that_fails_leaves_the_new_plan_in_force() {
 #[test]
 fn a_plan_that_comes_before_the_switch_takes_over_what_it_can_use() {
     let mut script = with(vec![see("gpu0", 0, 4, 2)]);
-    let mut effects = script.propose(vec![see("gpu0", 0, 8, 2), ask("gpu1", 0, 4, 2)]);
-    for _ in 0..3 {
-        let (id, _) = step(&effects).unwrap();
-        effects = script.tell(Event::StepDone(id));
-    }
-    assert_eq!(steps(&effects), ["prepare 1.2 bert 2"]);
-    let (prepare, _) = step(&effects).unwrap();
-    // The new plan keeps gpu0 as it is and needs larger batches on gpu1.
+    let effects = script.propose(vec![see("gpu0", 0, 8, 2), ask("gpu1", 0, 4, 2)]);
+    assert_eq!(steps(&effects), ["open 1.1", "open 1.2"]);
+    let opened: Vec<_> = all_steps(&effects).map(|(id, _)| id).collect();
+    let first = script.tell(Event::StepDone(opened[0]));
+    let second = script.tell(Event::StepDone(opened[1]));
+    assert_eq!(
+        (steps(&first), steps(&second)),
+        (vec!["prepare 1.1 resnet 2".to_owned()], vec!["prepare 1.2 bert 2".to_owned()])
+    );
+    // The new plan keeps gpu0 as it is and needs larger batches on gpu1. It waits for both.
     assert!(script.propose(vec![see("gpu0", 0, 4, 2), ask("gpu1", 0, 4, 4)]).is_empty());
-    let effects = script.tell(Event::StepDone(prepare));
+    assert!(script.tell(Event::StepDone(step(&first).unwrap().0)).is_empty());
+    let effects = script.tell(Event::StepDone(step(&second).unwrap().0));
     assert_eq!(outcomes(&effects), [(2, Outcome::Superseded)]);
     let all = script.carry_out(effects);
     assert_eq!(
@@ -366,9 +385,7 @@ fn a_device_that_vanishes_takes_its_gpulets_along_and_the_rest_goes_on() {
     assert!(script.tell(removed("gpu2")).is_empty(), "nothing was there");
     // Removed during a preparation on it: the other steps of the plan are carried out.
     let effects = script.propose(vec![see("gpu0", 0, 8, 2), ask("gpu1", 0, 4, 2)]);
-    let (open, _) = step(&effects).unwrap();
     assert!(needs_a_plan(&script.tell(removed("gpu1"))));
-    let effects = script.tell(Event::StepDone(open));
     let all = script.carry_out(effects);
     assert_eq!(switch(&all).active.len(), 1);
     script.confirm(&switch(&all));

@@ -1,5 +1,7 @@
 //! Drives the state machine one event at a time.
 
+use std::collections::VecDeque;
+
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
 use gpulet_core::rollout::{
@@ -43,17 +45,23 @@ impl Script {
         self.tell(Event::Propose(proposal))
     }
 
-    /// Completes steps until the machine requests no more. Returns all effects in order.
-    pub fn carry_out(&mut self, mut effects: Vec<Effect>) -> Vec<Effect> {
-        let mut all = Vec::new();
-        while !effects.is_empty() {
-            let step = step(&effects);
+    /// Completes steps, the oldest first, until the machine requests no more. Returns all effects in order.
+    pub fn carry_out(&mut self, effects: Vec<Effect>) -> Vec<Effect> {
+        self.carry_out_but(effects, |_| false)
+    }
+
+    /// The same, but the steps that `fails` names fail.
+    pub fn carry_out_but(&mut self, mut effects: Vec<Effect>, fails: impl Fn(&Step) -> bool) -> Vec<Effect> {
+        let (mut all, mut asked) = (Vec::new(), VecDeque::new());
+        loop {
+            asked.extend(all_steps(&effects));
             all.append(&mut effects);
-            if let Some((id, _)) = step {
-                effects = self.tell(Event::StepDone(id));
-            }
+            let Some((id, step)) = asked.pop_front() else { return all };
+            let reason = "no".to_owned();
+            let event =
+                if fails(&step) { Event::StepFailed { step: id, reason } } else { Event::StepDone(id) };
+            effects = self.tell(event);
         }
-        all
     }
 
     /// Confirms a switch; every draining gpulet is idle immediately.
@@ -94,12 +102,17 @@ impl Script {
     }
 }
 
-/// The last step in the effects, if there is one.
-pub fn step(effects: &[Effect]) -> Option<(StepId, Step)> {
-    effects.iter().rev().find_map(|effect| match effect {
+/// The steps in the effects, in order.
+pub fn all_steps(effects: &[Effect]) -> impl DoubleEndedIterator<Item = (StepId, Step)> {
+    effects.iter().filter_map(|effect| match effect {
         Effect::Step { id, step, .. } => Some((*id, step.clone())),
         _ => None,
     })
+}
+
+/// The last step in the effects, if there is one.
+pub fn step(effects: &[Effect]) -> Option<(StepId, Step)> {
+    all_steps(effects).next_back()
 }
 
 pub fn as_switch(effect: &Effect) -> Option<&Switch> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
-use gpulet_core::rollout::{Effect, Event, Outcome, Proposal, Refusal};
+use gpulet_core::rollout::{Effect, Outcome, Proposal, Refusal};
 
 use super::chance::Chance;
 use super::plans::{
@@ -74,13 +74,8 @@ fn a_wave_that_fails_leaves_a_plan_that_serves() {
     let table = super::script::switch(&all);
     script.confirm(&table);
     let effects = script.wait();
-    let mut effects = effects;
-    while let Some((id, step)) = super::script::step(&effects) {
-        let is_bad = matches!(step, gpulet_core::rollout::Step::Verify { .. });
-        let reason = "wrong answer".to_owned();
-        effects =
-            script.tell(if is_bad { Event::StepFailed { step: id, reason } } else { Event::StepDone(id) });
-    }
+    let effects =
+        script.carry_out_but(effects, |step| matches!(step, gpulet_core::rollout::Step::Verify { .. }));
     assert!(matches!(&outcomes(&effects)[..], [(2, Outcome::Stopped { .. })]), "{effects:?}");
     assert!(script.machine.is_idle());
     let plan = Plan::new(vec![only("hear", "gpu1"), only("rank", "gpu2")]);

@@ -6,6 +6,7 @@ mod accidents;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
+use gpulet_core::id::DeviceId;
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
 use gpulet_core::rollout::{
@@ -250,10 +251,12 @@ impl World {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Step { id, step, deadline_us } => {
-                let exists = |step: &Step| self.devices.bodies.contains_key(&step.gpulet());
-                let waits =
-                    |(step, _, due_us): &(Step, Option<u32>, Micros)| *due_us > self.now && exists(step);
-                assert!(!self.steps.values().any(waits), "one step at a time");
+                let device = self.device_of(&step);
+                let waits = |(step, _, due_us): &(Step, Option<u32>, Micros)| {
+                    let exists = self.devices.bodies.contains_key(&step.gpulet());
+                    *due_us > self.now && exists && self.device_of(step) == device
+                };
+                assert!(!self.steps.values().any(waits), "one step of a device at a time");
                 let held = match &step {
                     Step::Prepare { gpulet, model, .. } => {
                         self.devices.bodies.get(gpulet).and_then(|body| body.sessions.get(model)).copied()
@@ -295,13 +298,16 @@ impl World {
         }
     }
 
+    fn device_of(&self, step: &Step) -> Option<DeviceId> {
+        match step {
+            Step::Open { device, .. } => Some(device.clone()),
+            other => self.devices.bodies.get(&other.gpulet()).map(|body| body.device.clone()),
+        }
+    }
+
     /// Bytes that the machine leaves on the device of a step.
     fn free_bytes(&self, step: &Step) -> u64 {
-        let device = match step {
-            Step::Open { device, .. } => Some(device),
-            other => self.devices.bodies.get(&other.gpulet()).map(|body| &body.device),
-        };
-        device.and_then(|device| self.machine.free_bytes(device)).unwrap_or(0)
+        self.device_of(step).and_then(|device| self.machine.free_bytes(&device)).unwrap_or(0)
     }
 
     fn ended(&mut self, proposal: ProposalId, outcome: &Outcome) {

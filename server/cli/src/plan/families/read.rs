@@ -51,7 +51,7 @@ fn family(
                 measured(&folder.join(path)).or_else(|problem| fault(field(), problem))?
             }
         };
-        variants.push(Variant { model: model.clone(), quality });
+        variants.push(Variant::of_model(model.clone(), quality));
     }
     let demand = Workload {
         name: name.to_owned(),

@@ -144,7 +144,7 @@ async fn a_step_that_fails_leaves_the_plan_in_force_to_serve() {
         idle_priority: false,
     });
     let devices = Arc::new(Devices::from_parts(vec![faulty], start.collect()));
-    let terms = Terms::new(Arc::clone(&devices), Policy::default());
+    let terms = Terms::new(Arc::clone(&devices), Policy::default(), VariantPolicy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, failures().0, catalog.lanes());
     let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));

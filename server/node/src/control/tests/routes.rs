@@ -21,7 +21,7 @@ async fn one_core(folder: &Path, options: &[(&str, &str)]) -> OneCore {
     let cores: Vec<usize> = gpulet::allowed_cores().unwrap().into_iter().take(1).collect();
     let node = Arc::new(testing::serving(folder, &cores, options).await);
     let catalog = Arc::clone(node.catalog());
-    let terms = Terms::new(Arc::clone(node.devices()), Policy::default());
+    let terms = Terms::new(Arc::clone(node.devices()), Policy::default(), VariantPolicy::default());
     let layout = Layout::new(Arc::clone(&catalog), Arc::clone(node.devices()), failures().0, catalog.lanes());
     let layout = Arc::new(layout);
     let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };

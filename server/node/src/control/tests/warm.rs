@@ -35,7 +35,7 @@ async fn changes(memory: impl Fn(&BTreeMap<String, u64>) -> u64) -> (WarmPoolCou
         Arc::new(CoresDevice::new("cpu0", cores, memory, Arc::new(Loader::without_ort())));
     let start = vec![Share { device: "cpu0".into(), first_unit: 0, units: 1, idle_priority: false }];
     let devices = Arc::new(Devices::from_parts(vec![device], start));
-    let terms = Terms::new(Arc::clone(&devices), Policy::default());
+    let terms = Terms::new(Arc::clone(&devices), Policy::default(), VariantPolicy::default());
     let layout = Layout::new(Arc::clone(&catalog), devices, failures().0, catalog.lanes());
     let options = RolloutOptions { bake_us: Micros(2_000), ..RolloutOptions::default() };
     let mut shell = Shell::new(Rollout::new(options).unwrap(), Arc::new(layout));

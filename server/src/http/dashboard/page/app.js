@@ -2,6 +2,7 @@
 import * as actions from "./actions.js";
 import { devices } from "./devices.js";
 import { byId } from "./element.js";
+import { families } from "./families.js";
 import * as jobs from "./jobs.js";
 import { batches, models, summary, tenants } from "./now.js";
 import * as requests from "./requests.js";
@@ -16,6 +17,7 @@ function show(view) {
   summary(view);
   models(view);
   batches(view);
+  families(view);
   tenants(view);
   devices(view, partition);
   whatIf.lanes(view.lanes.filter((lane) => !lane.idle_priority).length);
