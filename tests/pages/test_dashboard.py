@@ -147,7 +147,9 @@ def test_families_show_which_variants_answer(browser: Chromium, tmp_path: Path, 
             assert seen["overflow"] <= 0 and seen["outside"] == []
             assert [text for text in seen["texts"] if text["size"] < SIZE or text["contrast"] < CONTRAST] == []
             assert all(drawing["name"] for drawing in seen["drawings"])
-        shown(browser, text_of("#family-cards"), lambda words: "Full quality: requests get variants up to large" in str(words), "the level rises")
+        shown(browser, text_of("#family-cards"), lambda words: "No answers in the last ten seconds" in str(words), "the clients ended")
+        with Clients(server, {"echo": 1}):
+            shown(browser, text_of("#family-cards"), lambda words: "Full quality: requests get variants up to large (0.99)" in str(words), "the level rises")
 
 
 def test_a_missed_request_is_explained(browser: Chromium, server: Tessera, pictures: Path) -> None:

@@ -15,6 +15,13 @@ const FALLS_ABOVE: u64 = 600;
 /// The level rises again below this part, in thousandths, of where it falls.
 const RISES_BELOW: u64 = 500;
 
+/// A request that was late although its wait was said to be short enough: waits for this variant count as half as long again.
+const LATE: u64 = 1_500;
+/// Largest factor on waits, in thousandths.
+const FACTOR_MAX: u64 = 8_000;
+/// Time in which a factor returns to 1: lanes whose slices, speed or plan changed are as they were said to be again.
+const FORGETS: Nanos = Nanos::from_millis(30_000);
+
 /// Number of a family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct FamilyId(pub u32);
@@ -98,11 +105,41 @@ impl Prospect {
     }
 }
 
+/// How much longer requests waited for a variant than was said, as far as late requests showed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lateness {
+    /// Factor on waits at `since`, in thousandths, at least 1,000.
+    factor: u64,
+    since: Nanos,
+}
+
+impl Lateness {
+    const NONE: Self = Self { factor: 1_000, since: Nanos::ZERO };
+
+    /// The factor now, in thousandths. It falls evenly.
+    fn factor(self, now: Nanos) -> u64 {
+        let left = FORGETS.0.saturating_sub(now.since(self.since).0);
+        1_000
+            + u64::try_from(u128::from(self.factor - 1_000) * u128::from(left) / u128::from(FORGETS.0))
+                .unwrap_or(0)
+    }
+
+    /// Requests that are late within one objective have one cause.
+    fn raise(&mut self, now: Nanos, objective: Nanos) {
+        if self.factor == 1_000 || now.since(self.since) >= objective {
+            let factor = (self.factor(now) * LATE / 1_000).min(FACTOR_MAX);
+            *self = Self { factor, since: now };
+        }
+    }
+}
+
 /// A family and its level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Family {
     /// By quality, the best first.
     variants: Vec<Variant>,
+    /// Of each variant.
+    late: Vec<Lateness>,
     objective: Option<Nanos>,
     level: usize,
     falls: u64,
@@ -113,7 +150,8 @@ impl Family {
     pub(crate) fn new(spec: &FamilySpec) -> Self {
         let mut variants = spec.variants.clone();
         variants.sort_by_key(|variant| (u32::MAX - variant.quality, variant.model));
-        Self { variants, objective: spec.objective, level: 0, falls: 0, rises: 0 }
+        let late = vec![Lateness::NONE; variants.len()];
+        Self { variants, late, objective: spec.objective, level: 0, falls: 0, rises: 0 }
     }
 
     /// The same after a change of its spec. The level stays.
@@ -182,13 +220,26 @@ impl Family {
         }
     }
 
+    /// Makes waits longer by what late requests showed.
+    pub(crate) fn correct(&self, now: Nanos, prospects: &mut [Option<Prospect>]) {
+        for (prospect, late) in prospects.iter_mut().zip(&self.late) {
+            if let Some(prospect) = prospect {
+                prospect.wait = Nanos(prospect.wait.0.saturating_mul(late.factor(now)) / 1_000);
+            }
+        }
+    }
+
     /// A request with this time could not be answered by this variant: those that come get the next one.
-    pub(crate) fn was_late(&mut self, model: ModelId, time: Nanos) {
+    pub(crate) fn was_late(&mut self, now: Nanos, model: ModelId, time: Nanos) {
         // Some of its time is over when a request reaches the router.
         if self.objective.is_some_and(|objective| time.0 < objective.0 / 2) {
             return;
         }
         let place = self.variants.iter().position(|variant| variant.model == model);
+        let objective = self.objective.unwrap_or(time);
+        if let Some(late) = place.and_then(|place| self.late.get_mut(place)) {
+            late.raise(now, objective);
+        }
         let next = place.map_or(0, |place| (place + 1).min(self.last()));
         if next > self.level {
             self.level = next;
@@ -258,10 +309,10 @@ mod tests {
     #[test]
     fn late_requests_lower_the_level_once_for_each_variant() {
         let mut family = family();
-        family.was_late(ModelId(0), OBJECTIVE);
-        family.was_late(ModelId(0), OBJECTIVE);
+        family.was_late(Nanos::ZERO, ModelId(0), OBJECTIVE);
+        family.was_late(Nanos::ZERO, ModelId(0), OBJECTIVE);
         assert_eq!((family.level(), family.changes().0), (1, 1));
-        family.was_late(ModelId(2), OBJECTIVE);
+        family.was_late(Nanos::ZERO, ModelId(2), OBJECTIVE);
         assert_eq!(family.level(), 2);
     }
 
@@ -271,19 +322,42 @@ mod tests {
         let spec = FamilySpec { family: FamilyId(0), variants, objective: Some(OBJECTIVE) };
         let mut family = Family::new(&spec);
         family.look(Nanos::from_millis(5), &prospects(0, [40, 20, 10]));
-        family.was_late(ModelId(0), Nanos::from_millis(5));
+        family.was_late(Nanos::ZERO, ModelId(0), Nanos::from_millis(5));
         assert_eq!(family.level(), 0);
-        family.was_late(ModelId(0), OBJECTIVE);
+        family.was_late(Nanos::ZERO, ModelId(0), OBJECTIVE);
         assert_eq!(family.level(), 1);
     }
 
     #[test]
     fn a_change_of_the_variants_keeps_the_level() {
         let mut family = family();
-        family.was_late(ModelId(1), OBJECTIVE);
+        family.was_late(Nanos::ZERO, ModelId(1), OBJECTIVE);
         let one = Variant { model: ModelId(7), quality: 1 };
         let spec = FamilySpec { family: FamilyId(0), variants: vec![one], objective: None };
         assert_eq!(family.changed(&spec).level(), 0);
         assert_eq!(family.changed(&spec).variants(), [one]);
+    }
+
+    #[test]
+    fn late_requests_make_waits_longer_for_a_while() {
+        let mut family = family();
+        let wait = |family: &Family, now| {
+            let mut seen = prospects(10, [40, 20, 10]);
+            family.correct(Nanos::from_millis(now), &mut seen);
+            seen[0].map_or(0, |seen| seen.wait.0 / 1_000)
+        };
+        assert_eq!(wait(&family, 0), 10_000);
+        // Two that are late within one objective count once.
+        family.was_late(Nanos::from_millis(1_000), ModelId(0), OBJECTIVE);
+        family.was_late(Nanos::from_millis(1_050), ModelId(0), OBJECTIVE);
+        assert_eq!(wait(&family, 1_050), 14_990);
+        family.was_late(Nanos::from_millis(1_100), ModelId(0), OBJECTIVE);
+        assert!(wait(&family, 1_100) > 22_000);
+        assert_eq!(wait(&family, 16_100), 16_200 - 40, "half of it is forgotten after half of the time");
+        assert_eq!(wait(&family, 31_100), 10_000);
+        for second in 40..60 {
+            family.was_late(Nanos::from_millis(1_000 * second), ModelId(0), OBJECTIVE);
+        }
+        assert_eq!(wait(&family, 59_000), 80_000, "it has a bound");
     }
 }

@@ -39,7 +39,9 @@ impl Router {
         let objective = self.families.get(&wanted.family)?.objective().or(left).unwrap_or(Nanos::NEVER);
         let (mut prospects, takes_rows) = self.prospects(incoming, objective, &variants);
         leave_out_dominated(&variants, &mut prospects);
+        let now = self.now;
         let family = self.families.get_mut(&wanted.family)?;
+        family.correct(now, &mut prospects);
         // A request that is too large for a variant says nothing about what others would meet there.
         if let Some(left) = left.filter(|_| takes_rows) {
             family.look(left, &prospects);
@@ -129,7 +131,7 @@ impl Router {
     /// A request that had this time could not be answered in it.
     pub(super) fn was_late(&mut self, family: FamilyId, model: ModelId, time: Nanos) {
         if let Some(family) = self.families.get_mut(&family) {
-            family.was_late(model, time);
+            family.was_late(self.now, model, time);
         }
     }
 }
