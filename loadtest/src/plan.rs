@@ -1,6 +1,6 @@
 //! What is sent for each model of a workload: prepared requests, and how to check the answers.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,7 +41,6 @@ pub(crate) struct ModelPlan {
 /// What one thread remembers of a model.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    next: Cell<usize>,
     /// By rows of the request: the correct answer to another number of rows is wrong.
     right: RefCell<BTreeMap<u32, Vec<(Bytes, usize)>>>,
 }
@@ -100,11 +99,9 @@ impl ModelPlan {
         self.requests.values().filter_map(|requests| requests.first())
     }
 
-    /// The next request of a tenant with `rows` rows; all of them are sent in rotation.
-    pub fn next(&self, (tenant, rows): (u16, u32), memory: &Memory) -> Option<&Ready> {
+    /// The request of a tenant with `rows` rows that is sent as the model's request of this number; all of them are sent in rotation.
+    pub fn of_number(&self, (tenant, rows): (u16, u32), number: usize) -> Option<&Ready> {
         let requests = self.by_tenant.get(&tenant).unwrap_or(&self.requests).get(&rows)?;
-        let number = memory.next.get();
-        memory.next.set(number.wrapping_add(1));
         requests.get(number % requests.len().max(1))
     }
 

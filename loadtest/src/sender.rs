@@ -35,6 +35,8 @@ const STOP_WAIT_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Timed {
     pub offered: Offered,
     pub stage: u32,
+    /// Its number among the requests of its model, from 0.
+    pub number: usize,
 }
 
 /// What all threads of a run share.
@@ -111,7 +113,7 @@ impl Sender {
         let alarm = Alarm::new(self.clock)?;
         let interval = u64::try_from(CHECK_INTERVAL.as_nanos()).unwrap_or(u64::MAX);
         let (mut burst, mut woken) = (0, 0_u64);
-        for Timed { offered, stage } in requests {
+        for Timed { offered, stage, number } in requests {
             let mut held = false;
             while woken < offered.at && !self.stopped() {
                 burst = 0;
@@ -137,7 +139,7 @@ impl Sender {
             self.in_flight.set(self.in_flight.get() + 1);
             let sender = Rc::clone(self);
             tokio::task::spawn_local(async move {
-                sender.request(due, (offered.tenant, offered.rows), held).await
+                sender.request(due, (offered.tenant, offered.rows, number), held).await
             });
             burst += 1;
             if burst == BURST {
@@ -162,7 +164,7 @@ impl Sender {
             return Ok(self.spent(0));
         }
         Alarm::new(self.clock)?.wait(0).await?;
-        for Timed { offered, .. } in requests {
+        for Timed { offered, number, .. } in requests {
             while self.in_flight.get() >= concurrency && !self.stopped() && self.clock.now() < until {
                 // Woken by an answer; the timeout is for a server that sends none.
                 let _ = tokio::time::timeout(CHECK_INTERVAL, self.ended.notified()).await;
@@ -176,7 +178,7 @@ impl Sender {
             self.in_flight.set(self.in_flight.get() + 1);
             let sender = Rc::clone(self);
             tokio::task::spawn_local(async move {
-                sender.request(due, (offered.tenant, offered.rows), false).await
+                sender.request(due, (offered.tenant, offered.rows, number), false).await
             });
         }
         let sending = self.clock.now();
@@ -201,10 +203,10 @@ impl Sender {
         Spent { connections: self.connections.opened(), cpu, sending }
     }
 
-    async fn request(self: Rc<Self>, due: Due, sent: (u16, u32), held: bool) {
+    async fn request(self: Rc<Self>, due: Due, (tenant, rows, number): (u16, u32, usize), held: bool) {
         let model = due.model as usize;
         if let (Some(plan), Some(memory)) = (self.shared.plans.get(model), self.memories.get(model))
-            && let Some(ready) = plan.next(sent, memory)
+            && let Some(ready) = plan.of_number((tenant, rows), number)
         {
             let began = self.clock.now();
             if !held {

@@ -11,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 use oip::metadata::ModelMetadata;
 use tokio::runtime::Builder;
 use tokio::task::LocalSet;
-use workload::{Arrivals, Extent, Workload};
+use workload::{Arrivals, Extent, Offered, Workload};
 
 use crate::api::{self, Api};
 use crate::clock::Clock;
@@ -344,19 +344,29 @@ impl Thread {
     fn send(self) -> io::Result<Spent> {
         let connections = Connections::new(self.protocol, self.dialer.clone(), self.connections);
         let share = |(number, timed): (usize, Timed)| (number % self.threads == self.number).then_some(timed);
+        let mut sent = vec![0; self.workload.models.len()];
+        let mut number_of = |offered: &Offered| {
+            let number = sent.get_mut(offered.model as usize);
+            number.map_or(0, |number| std::mem::replace(number, *number + 1))
+        };
         let runtime = runtime()?;
         LocalSet::new().block_on(&runtime, async {
             let sender = Sender::new(self.shared, connections, self.record, self.clock);
             match self.drive {
                 Drive::Open(stages) => {
                     let requests = stages.apply(Arrivals::new(&self.workload)).map(|offered| Timed {
+                        number: number_of(&offered),
                         offered,
                         stage: u32::try_from(stages.stage_at(offered.at)).unwrap_or(u32::MAX),
                     });
                     sender.open_loop(requests.enumerate().filter_map(share)).await
                 }
                 Drive::Closed { concurrency, time } => {
-                    let requests = Arrivals::new(&self.workload).map(|offered| Timed { offered, stage: 0 });
+                    let requests = Arrivals::new(&self.workload).map(|offered| Timed {
+                        number: number_of(&offered),
+                        offered,
+                        stage: 0,
+                    });
                     let own = (concurrency as usize + self.threads - 1 - self.number) / self.threads;
                     sender.closed_loop(requests.enumerate().filter_map(share), own, time).await
                 }

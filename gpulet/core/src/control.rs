@@ -42,7 +42,7 @@ pub use self::message::{Effect, Event, LoadReport};
 use self::operator_plan::OperatorPlan;
 pub use self::operator_plan::{AcceptedPlan, InForce};
 pub use self::plan_request::{NoPlan, PlanRequest, PlanResponse, Proposed};
-pub use self::planning::{InitialGpulet, Model, PlanRejected, Planned, PlanningInputs, Targets};
+pub use self::planning::{InitialGpulet, Model, PlanRejected, Planned, PlanningInputs, StageOf, Targets};
 use crate::id::{DeviceId, ProposalId};
 use crate::plan::Plan;
 use crate::problem::Problem;

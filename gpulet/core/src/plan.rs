@@ -87,11 +87,70 @@ impl Plan {
         names
     }
 
+    /// The plan with other names of its workloads: `model` gives the model that runs a workload, and its largest batch. Slots of a
+    /// gpulet that then have the same name become one slot, with the rows, the time and the rate of all of them.
+    #[must_use]
+    pub fn by_model<'a>(&self, model: impl Fn(&str) -> Option<(&'a str, u32)>) -> Self {
+        let mut plan = self.clone();
+        for gpulet in &mut plan.gpulets {
+            let before = gpulet.slots.len();
+            let mut slots: Vec<Slot> = Vec::with_capacity(before);
+            for slot in std::mem::take(&mut gpulet.slots) {
+                let Some((name, batch_max)) = model(&slot.workload) else {
+                    slots.push(slot);
+                    continue;
+                };
+                match slots.iter_mut().find(|known| known.workload == name) {
+                    Some(known) => {
+                        known.batch = known.batch.saturating_add(slot.batch).min(batch_max.max(1));
+                        known.budget_us += slot.budget_us;
+                        known.rate += slot.rate;
+                    }
+                    None => slots.push(Slot { workload: name.to_owned(), ..slot }),
+                }
+            }
+            if slots.len() == 1 && before > 1 {
+                gpulet.duty_us = None;
+            }
+            gpulet.slots = slots;
+        }
+        plan
+    }
+
     /// Returns the slots of a workload with their gpulets.
     pub fn slots_of<'a>(&'a self, workload: &'a str) -> impl Iterator<Item = (&'a Gpulet, &'a Slot)> {
         self.gpulets
             .iter()
             .flat_map(|gpulet| gpulet.slots.iter().map(move |slot| (gpulet, slot)))
             .filter(move |(_, slot)| slot.workload == workload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(workload: &str, batch: u32) -> Slot {
+        Slot { workload: workload.to_owned(), batch, budget_us: 1e3, rate: 10.0 }
+    }
+
+    #[test]
+    fn workloads_that_the_same_model_runs_share_a_slot() {
+        let gpulet = Gpulet {
+            device: "toy-0".into(),
+            first_unit: 0,
+            units: 2,
+            window: None,
+            duty_us: Some(3e3),
+            slots: vec![slot("cameras.det", 6), slot("rec", 4), slot("photos.det", 4)],
+        };
+        let model = |name: &str| name.ends_with("det").then_some(("det", 8));
+        let found = Plan::new(vec![gpulet.clone()]).by_model(model);
+        let expected = Slot { budget_us: 2e3, rate: 20.0, ..slot("det", 8) };
+        assert_eq!(found.gpulets[0].slots, [expected.clone(), slot("rec", 4)]);
+        assert_eq!(found.gpulets[0].duty_us, Some(3e3));
+        let lone = Gpulet { slots: vec![slot("cameras.det", 6), slot("det", 4)], ..gpulet };
+        let found = Plan::new(vec![lone]).by_model(model);
+        assert_eq!((found.gpulets[0].slots.as_slice(), found.gpulets[0].duty_us), (&[expected][..], None));
     }
 }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ap2;
+pub mod budgeted_split;
 pub mod chain;
 mod chain_program;
 pub mod device;

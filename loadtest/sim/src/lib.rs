@@ -34,6 +34,7 @@ pub mod fleet;
 mod inflight;
 mod lanes;
 pub mod league;
+mod objectives;
 pub mod page;
 mod partition;
 pub mod report;

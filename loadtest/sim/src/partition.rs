@@ -7,6 +7,7 @@
 mod control_inputs;
 mod open_gpulets;
 mod record;
+mod stages;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +23,7 @@ pub(crate) use self::control_inputs::{ControlInputs, fault};
 pub(crate) use self::open_gpulets::{OpenGpulet, OpenGpulets};
 pub(crate) use self::record::Record;
 use crate::error::{Breach, SimError};
-use crate::inflight::{Part, Request};
+use crate::inflight::Request;
 use crate::lanes::{Held, Lanes, Running};
 use crate::setup::Setup;
 
@@ -59,12 +60,17 @@ pub fn least_devices(workload: &Workload, from_ns: u64, to_ns: u64) -> Result<f6
     };
     let busy = workload.models.iter().enumerate().map(|(number, model)| {
         let requests = model.expected_requests(to_ns) - model.expected_requests(from_ns);
-        let least = match &model.family {
-            None => control_inputs.least_time_per_row(number, model.slo),
-            Some(family) => family
-                .allowed()
-                .map(|variant| control_inputs.least_time_per_row(variant.model as usize, model.slo))
-                .fold(f64::INFINITY, f64::min),
+        let of = |number: u32| control_inputs.least_time_per_row(number as usize, model.slo);
+        let least = match (&model.family, &model.pipeline) {
+            (Some(family), _) => {
+                family.allowed().map(|variant| of(variant.model)).fold(f64::INFINITY, f64::min)
+            }
+            // As if each stage had the whole objective.
+            (None, Some(pipeline)) => {
+                let stages = pipeline.stages.iter().zip(pipeline.mean_rows());
+                stages.filter(|(_, rows)| *rows > 0.0).map(|(stage, rows)| rows * of(stage.model)).sum()
+            }
+            (None, None) => control_inputs.least_time_per_row(number, model.slo),
         };
         if requests > 0.0 { requests * least } else { 0.0 }
     });
@@ -199,12 +205,8 @@ impl Partitioned {
         ran.collect()
     }
 
-    /// Counts a request that ended.
-    pub(crate) fn count(&mut self, now: u64, request: &Request, outcome: Outcome) {
-        let number = match request.part {
-            Part::Variant(variant) => variant,
-            _ => request.model,
-        };
+    /// Counts a request that ended, of the model of this number.
+    pub(crate) fn count(&mut self, now: u64, number: u32, request: &Request, outcome: Outcome) {
         let Some(counts) = self.counts.get_mut(number as usize) else {
             return invariant::violated!("sim.request_of_unknown_model");
         };

@@ -8,7 +8,7 @@ mod control;
 mod families;
 mod pipelines;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use invariant::Violation;
 use router_core::{
@@ -160,7 +160,8 @@ impl Simulation {
                 specs.collect::<Result<_, SimError>>()?
             }
         };
-        let pipelines = Pipelines::new(workload, &specs, planned)?;
+        let divided = partition.as_ref().map(|one| &one.control_inputs.divided);
+        let pipelines = Pipelines::new(workload, &specs, divided.unwrap_or(&BTreeMap::new()), planned)?;
         let largest = specs.iter().map(|spec| spec.max_batch).max().unwrap_or(0);
         let router = Router::new(setup.router(workload, lanes)?)?;
         let tenants_are_counted = router.tenant_uses().next().is_some();
@@ -589,6 +590,11 @@ impl Simulation {
                     watch.finished(request);
                 }
                 if let Part::Stage { flow, stage } = ended.part {
+                    // A server does not count what it cancels either.
+                    if let Some(partition) = self.partition.as_mut().filter(|_| outcome != Outcome::Cancelled)
+                    {
+                        partition.count(self.now, self.pipelines.model_of(&ended), &ended, outcome);
+                    }
                     self.pipelines.ended.push_back(PartEnd { request, flow, stage, outcome, reason });
                     return Ok(());
                 }
@@ -601,7 +607,7 @@ impl Simulation {
                 }
                 self.figures.went(self.now, &ended, outcome, reason);
                 if let Some(partition) = &mut self.partition {
-                    partition.count(self.now, &ended, outcome);
+                    partition.count(self.now, self.pipelines.model_of(&ended), &ended, outcome);
                 }
             }
             Effect::Preempt { lane, batch } => {

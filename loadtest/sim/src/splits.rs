@@ -22,21 +22,28 @@ const OTHER_SEED: u64 = 0x9e37_79b9;
 /// the same way: one for each of them was no better on other requests than those it was chosen with, and once much worse.
 ///
 /// # Errors
-/// A trial cannot be simulated.
+/// A trial cannot be simulated, or no way can be planned on the devices.
 pub(crate) fn choose(
     workload: &Workload,
     planned: &[u32],
     simulated: impl Fn(&Workload) -> Result<f64, SimError>,
 ) -> Result<Workload, SimError> {
-    let mut best = (workload.clone(), f64::NEG_INFINITY);
+    let (mut best, mut refused) = (None, None);
     for way in &WAYS {
         let tried = planned.iter().fold(workload.clone(), |tried, &number| with(&tried, number, way));
-        let good = attainment(&tried, &simulated)?;
-        if good > best.1 {
-            best = (tried, good);
+        match attainment(&tried, &simulated) {
+            Ok(good) if best.as_ref().is_none_or(|(_, most)| good > *most) => best = Some((tried, good)),
+            Ok(_) => {}
+            // Some divisions leave a stage less time than it needs on any gpulet.
+            Err(why @ SimError::Workload(_)) if workload.partition.is_some() => refused = Some(why),
+            Err(why) => return Err(why),
         }
     }
-    Ok(best.0)
+    match (best, refused) {
+        (Some((best, _)), _) => Ok(best),
+        (None, Some(why)) => Err(why),
+        (None, None) => Ok(workload.clone()),
+    }
 }
 
 fn with(workload: &Workload, number: u32, (split, deadlines): &(ObjectiveSplit, Deadlines)) -> Workload {

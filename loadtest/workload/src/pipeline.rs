@@ -67,18 +67,45 @@ impl Pipeline {
 
     /// Whether a stage answers a request early, and how many rows come of `rows` rows of it. It depends on the request's number only, so
     /// that every policy meets the same requests.
-    pub fn draw(&self, (seed, name): (u64, &str), request: u64, stage: u32, rows: u32) -> (bool, u32) {
+    pub fn draw(&self, of: (u64, &str), request: u64, stage: u32, rows: u32) -> (bool, u32) {
         let Some(drawn) = self.stages.get(stage as usize) else { return (false, rows) };
+        let (answers, each) = drawn.draws(of, request, stage);
+        (answers, each.take(rows as usize).fold(0, u32::saturating_add))
+    }
+
+    /// The rows that come of each row of each stage, as [`draw`](Self::draw) draws them for a request of one row that no stage answers
+    /// early.
+    pub fn rows_of(&self, of: (u64, &str), request: u64) -> Vec<Vec<u32>> {
+        let mut rows: Vec<Vec<u32>> = Vec::with_capacity(self.stages.len());
+        for (number, stage) in (0_u32..).zip(&self.stages) {
+            let came = |before: &u32| {
+                let before = rows.get(*before as usize)?;
+                Some(before.iter().fold(0_u32, |sum, rows| sum.saturating_add(*rows)))
+            };
+            let own = stage.after.iter().filter_map(came).max().unwrap_or(1);
+            rows.push(stage.draws(of, request, number).1.take(own as usize).collect());
+        }
+        rows
+    }
+}
+
+impl PipelineStage {
+    /// Whether it answers a request early, and the rows that come of each of its rows.
+    fn draws(
+        &self,
+        (seed, name): (u64, &str),
+        request: u64,
+        stage: u32,
+    ) -> (bool, impl Iterator<Item = u32>) {
         let mut generator = generator(seed, Purpose::Stage, &format!("{name}/{request}/{stage}"));
-        let answers = drawn.answers > 0.0
+        let answers = self.answers > 0.0
             && Shares::weighted(&[
-                (true, drawn.answers),
-                (false, (1.0 - drawn.answers).max(f64::MIN_POSITIVE)),
+                (true, self.answers),
+                (false, (1.0 - self.answers).max(f64::MIN_POSITIVE)),
             ])
             .and_then(|shares| shares.draw(&mut generator))
             .unwrap_or(false);
-        let rows = (0..rows).map(|_| drawn.fan_out.draw(&mut generator).unwrap_or(1));
-        (answers, rows.fold(0, u32::saturating_add))
+        (answers, std::iter::repeat_with(move || self.fan_out.draw(&mut generator).unwrap_or(1)))
     }
 }
 
@@ -93,4 +120,32 @@ pub fn mean_rows(stages: &[PipelineStage]) -> Vec<f64> {
         rows.push(before.reduce(f64::max).unwrap_or(1.0));
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rows_of_each_row_add_up_to_those_of_the_stage() {
+        let stage = |after: &[u32], fan_out: &[(u32, f64)]| PipelineStage {
+            name: String::new(),
+            model: 0,
+            after: after.to_vec(),
+            fan_out: Shares::weighted(fan_out).unwrap(),
+            answers: 0.0,
+        };
+        let few = [(0, 0.3), (2, 0.4), (5, 0.3)];
+        let stages = vec![stage(&[], &[(3, 1.0)]), stage(&[0], &few), stage(&[1], &few), stage(&[0], &few)];
+        let pipeline = Pipeline { stages, split: ObjectiveSplit::Even, deadlines: Deadlines::EndToEnd };
+        for request in 0..200 {
+            let rows = pipeline.rows_of((7, "p"), request);
+            let sums: Vec<u32> = rows.iter().map(|rows| rows.iter().sum()).collect();
+            assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3, sums[1] as usize, 3]);
+            for (number, own) in (0..).zip(&rows) {
+                let drawn = pipeline.draw((7, "p"), request, number, u32::try_from(own.len()).unwrap());
+                assert_eq!(drawn, (false, sums[number as usize]));
+            }
+        }
+    }
 }

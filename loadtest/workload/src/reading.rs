@@ -96,12 +96,10 @@ fn build(mut document: Document, lines: &Lines, files: &mut Texts<'_>) -> Result
     family::read(&document.families, &mut models, own)?;
     for (name, section) in &traffic {
         let roll_out = models.iter().any(|model| model.rollout.is_some());
-        // The variants of families are placed as other models are; stages of pipelines are not.
-        let devices = partition.is_some() && document.pipelines.contains_key(name);
-        let other = [(devices, "[devices]"), (fleet.is_some(), "[fleet]"), (roll_out, "roll-outs")];
+        let other = [(fleet.is_some(), "[fleet]"), (roll_out, "roll-outs")];
         if let Some((_, other)) = other.into_iter().find(|(is, _)| *is) {
             let table = section.table();
-            let problem = format!("{table} are simulated on fixed lanes without {other}: remove one of them");
+            let problem = format!("{table} are simulated without {other}: remove one of them");
             return Err(WorkloadError::new(format!("{table}.{name}"), problem));
         }
     }

@@ -21,8 +21,16 @@
 //! ```
 //!
 //! An output equals the first input of the same type and dimensions; one that has no such input is zeros.
+//!
+//! A model of one FP32 input may give any number of rows for each row. A row then begins with the number of its request and its own
+//! number in that request, both from 0, and the table says how many rows come of it: copies, which have their new numbers.
+//!
+//! ```toml
+//! fan_out = [[3], [0, 2]]       # 3 rows of the row of request 0; none and 2 of the rows of request 1; then again
+//! ```
 
 mod description;
+mod fan_out;
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,7 +38,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use oip::{Datatype, Shape, Tensor};
 
-use super::{Batch, Content, Engine, Interrupt, Libraries, Prepared, RunError, Session};
+use super::{
+    Batch, Colocated, Content, Engine, Interrupt, Libraries, Member, Prepared, Response, RunError, Session,
+};
 use crate::{Dim, EngineFailure, Format, LoadOptions, Signature, TensorSpec};
 pub(crate) use description::Description;
 use description::Mode;
@@ -119,13 +129,33 @@ impl Session for SyntheticSession {
         let started = Instant::now();
         self.runs += 1;
         let outputs = self.echo.outputs(batch)?;
-        let time = &self.description.time;
-        self.pause.until(time.mode, started + time.of(batch.rows, self.runs))?;
-        let fail = &self.description.fail;
-        if fail.every > 0 && self.runs.is_multiple_of(fail.every) {
-            return Err(RunError::Engine(fail.message.clone()));
-        }
+        self.take_time(started, batch.rows)?;
         Ok(outputs)
+    }
+
+    fn takes_requests(&self) -> bool {
+        !self.description.fan_out.is_empty()
+    }
+
+    fn run_requests(
+        &mut self,
+        requests: &[Member],
+        _colocated: &mut dyn Colocated,
+    ) -> Result<Vec<Result<Response, RunError>>, RunError> {
+        let started = Instant::now();
+        self.runs += 1;
+        let specs = &self.echo.signature.outputs;
+        let answer = |member: &Member| {
+            let input = member.inputs.iter().flatten().next();
+            let input = input.ok_or_else(|| RunError::Input("an input is missing".to_owned()))?;
+            let rows = self.description.fan_out.of(input).map_err(RunError::Input)?;
+            let outputs = specs.iter().map(|spec| Tensor { name: spec.name.clone(), ..rows.clone() });
+            Ok(Response::from(outputs.collect::<Vec<_>>()))
+        };
+        let answers = requests.iter().map(answer).collect();
+        let rows = requests.iter().map(|member| member.rows).fold(0, u32::saturating_add);
+        self.take_time(started, rows)?;
+        Ok(answers)
     }
 
     fn signature(&self) -> &Signature {
@@ -138,6 +168,19 @@ impl Session for SyntheticSession {
 
     fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
         Some(Arc::clone(&self.pause) as Arc<dyn Interrupt>)
+    }
+}
+
+impl SyntheticSession {
+    /// Takes the time of a batch that started then.
+    fn take_time(&self, started: Instant, rows: u32) -> Result<(), RunError> {
+        let time = &self.description.time;
+        self.pause.until(time.mode, started + time.of(rows, self.runs))?;
+        let fail = &self.description.fail;
+        if fail.every > 0 && self.runs.is_multiple_of(fail.every) {
+            return Err(RunError::Engine(fail.message.clone()));
+        }
+        Ok(())
     }
 }
 
@@ -286,6 +329,36 @@ mod tests {
         every = 3
         message = "as ordered"
     "#;
+
+    #[test]
+    fn a_row_becomes_as_many_rows_as_the_table_says() {
+        let mut session = load(
+            "max_batch = 8
+            inputs = [{ name = \"x\", datatype = \"FP32\", dims = [-1, 3] }]
+            outputs = [{ name = \"y\", datatype = \"FP32\", dims = [-1, 3] }]
+            fan_out = [[3], [0, 2], []]",
+        );
+        let member = |rows: &[[f32; 3]]| {
+            let data: Vec<u8> = rows.iter().flatten().flat_map(|value| value.to_le_bytes()).collect();
+            let shape = Shape::from_extents(&[rows.len() as u64, 3]);
+            let tensor = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape, data: data.into() };
+            Member::of(vec![Some(tensor)], rows.len() as u32)
+        };
+        assert!(session.takes_requests());
+        let two = member(&[[1.0, 0.0, 0.5], [1.0, 1.0, 0.5]]);
+        let asked = [member(&[[0.0, 0.0, 0.25]]), two, member(&[[2.0, 0.0, 0.0]]), member(&[[3.0, 0.0, 0.5]])];
+        let answers = session.run_requests(&asked, &mut crate::engine::Alone).unwrap();
+        let rows = |answer: &Result<Response, RunError>| {
+            let output = &answer.as_ref().unwrap().outputs[0];
+            assert_eq!((output.name.as_str(), output.shape.extents()[1]), ("y", 3));
+            let values = output.data.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+            values.collect::<Vec<f32>>()
+        };
+        assert_eq!(rows(&answers[0]), [0.0, 0.0, 0.25, 0.0, 1.0, 0.25, 0.0, 2.0, 0.25]);
+        assert_eq!(rows(&answers[1]), [1.0, 0.0, 0.5, 1.0, 1.0, 0.5]);
+        assert_eq!(rows(&answers[2]), [0.0; 0], "request 2 has no rows");
+        assert_eq!(rows(&answers[3]).len(), 9, "request 3 is like request 0");
+    }
 
     #[test]
     fn it_takes_as_long_as_it_says_and_fails_on_order() {

@@ -28,11 +28,13 @@ struct Sharer {
     class: u8,
     /// Rows and budget of its slot in milliseconds, if it has one.
     slot: Option<(u32, u64)>,
+    /// Rows of each request.
+    request_rows: u32,
 }
 
 impl Sharer {
     fn new(clients: u32, slot: Option<(u32, u64)>) -> Self {
-        Self { clients, batch_ms: 1, row_us: 500, class: 0, slot }
+        Self { clients, batch_ms: 1, row_us: 500, class: 0, slot, request_rows: 1 }
     }
 
     fn time(&self, rows: u32) -> Nanos {
@@ -146,7 +148,7 @@ impl Loop {
             class,
             tenant,
             shape,
-            rows: 1,
+            rows: sharer.request_rows,
             bytes: 64,
             deadline,
             timeout_action: Default::default(),
@@ -253,6 +255,19 @@ fn no_request_waits_for_a_larger_batch_than_the_slot_allows() {
     );
 }
 
+#[test]
+fn requests_with_more_rows_than_their_slot_has_run_alone() {
+    for (policy, _) in Policy::ALL {
+        for clients in [1, 3, 20] {
+            let large = Sharer { request_rows: 6, ..Sharer::new(clients, Some((2, 5))) };
+            let ran = Loop::new(policy, &[large, Sharer::new(1, Some((1, 2)))]).run(ms(1_000));
+            let of_large = ran.iter().filter(|ran| ran.model == 0);
+            assert!(of_large.clone().count() > 10, "{policy}, {clients} clients");
+            assert!(of_large.clone().all(|ran| ran.rows == 6), "{policy}, {clients} clients");
+        }
+    }
+}
+
 fn sharer() -> impl Strategy<Value = Sharer> {
     (1_u64..6, 1_u64..2_000, 1_u32..10, 1_u64..40, 0_u8..3).prop_map(
         |(batch_ms, row_us, rows, budget, class)| Sharer {
@@ -261,6 +276,7 @@ fn sharer() -> impl Strategy<Value = Sharer> {
             row_us,
             class,
             slot: Some((rows, budget)),
+            request_rows: 1,
         },
     )
 }

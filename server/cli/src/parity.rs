@@ -7,6 +7,7 @@ pub mod arguments;
 mod calibration;
 mod child;
 mod families;
+mod fan_out;
 mod pipelines;
 mod repository;
 mod table;
@@ -111,6 +112,12 @@ fn on_server<T>(
     };
     let child = Child::start(&repository, &environment.command_line)?;
     let mut settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
+    if arguments.repository.is_none() {
+        let samples = fan_out::samples(workload)?;
+        // The rehearsal of the stages alone has no requests of pipelines.
+        settings.payloads.of_other_models |= !samples.is_empty();
+        settings.payloads.samples.extend(samples);
+    }
     if workload.tenants.len() > 1 {
         settings.tenant_header = Some(HeaderName::from_static(repository::TENANT_HEADER));
     }

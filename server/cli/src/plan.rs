@@ -15,6 +15,8 @@ mod pipelines;
 pub mod reading;
 mod report;
 mod shapes;
+mod shortage;
+mod splitting;
 mod study;
 
 use std::process::ExitCode;

@@ -65,6 +65,24 @@ pub struct Model {
     pub is_waited_for: bool,
     /// Whether it has a gpulet.
     pub has_place: bool,
+    /// Stages of pipelines that run it. A plan may have slots for them instead of slots for the model.
+    pub stages: Vec<StageOf>,
+}
+
+/// A stage of a pipeline that runs a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageOf {
+    /// Its name in plans that `tessera plan` writes: `PIPELINE.STAGE`.
+    pub name: String,
+    /// Its share of the pipeline's objective in microseconds. `None` if the pipeline has no objective.
+    pub slo_us: Option<f64>,
+}
+
+impl StageOf {
+    /// The objective that a model is planned with: the shortest of its `own` and those of its stages. `None` if none of them has one.
+    pub fn objective_us(own: Option<f64>, stages: &[Self]) -> Option<f64> {
+        stages.iter().filter_map(|stage| stage.slo_us).chain(own).reduce(f64::min)
+    }
 }
 
 impl Model {
@@ -300,10 +318,21 @@ impl PlanningInputs {
         targets: &Targets,
         plan: &Plan,
     ) -> Result<(Planned, Proposal), PlanRejected> {
+        let plan = plan.by_model(|name| {
+            let runs = |model: &&Model| model.stages.iter().any(|stage| stage.name == name);
+            let own = models.iter().find(|model| model.name == name);
+            let model = own.or_else(|| models.iter().find(runs))?;
+            Some((model.name.as_str(), model.batch_max))
+        });
         let missing =
             models.iter().find(|model| !model.may_leave && plan.slots_of(&model.name).next().is_none());
         if let Some(model) = missing {
-            let reason = format!("gpulets: model `{}` has no slot: expected one at least", model.name);
+            let stages: Vec<&str> = model.stages.iter().map(|stage| stage.name.as_str()).collect();
+            let of = match stages.is_empty() {
+                true => String::new(),
+                false => format!(", or one for {}", stages.join(" or ")),
+            };
+            let reason = format!("gpulets: model `{}` has no slot: expected one at least{of}", model.name);
             return Err(PlanRejected::Malformed(reason));
         }
         let windowed = plan.gpulets.iter().find(|gpulet| gpulet.window.is_some());
@@ -315,7 +344,7 @@ impl PlanningInputs {
             return Err(PlanRejected::Malformed(reason));
         }
         let problem = self.problem(models, targets, None, 1.0).map_err(PlanRejected::Unknown)?;
-        let planned = Planned { problem, plan: Plan::new(plan.gpulets.clone()), share: 1.0 };
+        let planned = Planned { problem, plan: Plan::new(plan.gpulets), share: 1.0 };
         let proposal = Proposal::new(&planned.plan, &planned.problem)?;
         Ok((planned, proposal))
     }

@@ -55,6 +55,7 @@ fn model(name: &str) -> Model {
         is_waited_for: false,
         replicas_min: 1,
         has_place: true,
+        stages: Vec::new(),
     }
 }
 

@@ -111,6 +111,7 @@ impl<'a> Bench<'a> {
                     is_waited_for: waiting > 0,
                     replicas_min: 1,
                     has_place: plan.slots_of(name).next().is_some(),
+                    stages: Vec::new(),
                 },
                 seen: ModelCounts { number: ModelId(number), counts, waiting, ..ModelCounts::default() },
             });

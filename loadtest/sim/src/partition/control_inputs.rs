@@ -18,6 +18,8 @@ use gpulet_core::time::Micros;
 use variant_plan::{LivePolicy, live_policies};
 use workload::{Devices, Named, Partition, Workload, WorkloadError};
 
+use super::stages;
+use crate::objectives::Divided;
 use crate::setup::Setup;
 use crate::units::MICROSECOND;
 
@@ -40,6 +42,8 @@ pub(crate) struct ControlInputs {
     pub open: u64,
     /// Nanoseconds to load each model, by its name in profiles.
     pub load: BTreeMap<String, u64>,
+    /// How the objectives of pipelines are divided, by their numbers in the list of models.
+    pub divided: BTreeMap<u32, Divided>,
 }
 
 /// The error of a workload, or of a file that it names.
@@ -55,7 +59,8 @@ impl ControlInputs {
         for section in &partition.devices {
             devices.extend(section.section.devices(&section.name, &profiles)?);
         }
-        let models = read_models(workload, &devices, &profiles)?;
+        let mut models = read_models(workload, &devices, &profiles)?;
+        let divided = stages::divide(workload, &devices, &mut models)?;
         let mut interference = BTreeMap::new();
         for section in &partition.devices {
             if let Some(found) = read_interference(section, &models)? {
@@ -93,6 +98,7 @@ impl ControlInputs {
             plan: partition.plan.as_ref().map(read_plan).transpose()?,
             open: partition.open,
             load: load.collect(),
+            divided,
             plan_name: partition.plan.as_ref().map(|plan| plan.name.clone()),
         }))
     }
@@ -272,7 +278,7 @@ fn read_models(
     let mut models: Vec<Model> = Vec::with_capacity(workload.models.len());
     let variants: BTreeSet<u32> =
         workload.families().flat_map(|(.., family)| &family.variants).map(|variant| variant.model).collect();
-    // Families come after the models that run on lanes, so numbers stay.
+    // Pipelines and families come after the models that run on lanes, so numbers stay.
     for (number, model) in (0..).zip(&workload.models).filter(|(_, model)| model.is_single()) {
         let field = |key: &str| format!("models.{}.{key}", model.group);
         let of = |kind: &&str| {
@@ -318,6 +324,7 @@ fn read_models(
             is_waited_for: false,
             replicas_min: 1,
             has_place: true,
+            stages: Vec::new(),
         });
     }
     Ok(models)

@@ -3,20 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use invariant::expected;
-use router_core::pipeline::{Budgets, Graph, Progress, StageCosts};
+use router_core::pipeline::{Progress, StageCosts};
 use router_core::{
     Arrival, Class, Event, ModelId, ModelSpec, Nanos, Outcome, PipelineId, PipelineSpec, PipelineStage,
     Position, Reason, RequestId, ShapeKey, Split, Tenant,
 };
-use workload::{Deadlines, ObjectiveSplit, Offered, Workload, WorkloadError};
+use workload::{Deadlines, ObjectiveSplit, Offered, Workload};
 
 use super::Simulation;
 use crate::error::{Breach, SimError};
 use crate::inflight::{Part, Request};
+use crate::objectives::{Divided, STEPS};
 use crate::report::ChosenSplit;
-
-/// Steps that an objective is divided into. More make the split finer than batch times are known.
-const STEPS: u32 = 200;
 
 /// A part of a stage that ended.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +47,8 @@ struct Flow {
 pub(super) struct Pipelines {
     /// By number in the list of models.
     pub specs: BTreeMap<u32, PipelineSpec>,
+    /// Most rows of a batch of each model.
+    largest: Vec<u32>,
     /// Those of which the division was chosen.
     pub planned: Vec<u32>,
     pub ended: VecDeque<PartEnd>,
@@ -58,38 +58,28 @@ pub(super) struct Pipelines {
 }
 
 impl Pipelines {
-    pub fn new(workload: &Workload, models: &[ModelSpec], planned: Vec<u32>) -> Result<Self, SimError> {
+    /// `divided`: how objectives are divided, if that is known already. `models` are the models as the router knows them.
+    pub fn new(
+        workload: &Workload,
+        models: &[ModelSpec],
+        divided: &BTreeMap<u32, Divided>,
+        planned: Vec<u32>,
+    ) -> Result<Self, SimError> {
         let mut specs = BTreeMap::new();
         for (number, model, pipeline) in workload.pipelines() {
-            let wrong = |problem: String| {
-                SimError::Workload(WorkloadError::apart(format!("pipelines.{}", model.name), problem))
-            };
-            let after = pipeline.stages.iter().map(|stage| stage.after.clone()).collect();
-            let graph = Graph::new(after).map_err(|error| wrong(error.to_string()))?;
+            if pipeline.split == ObjectiveSplit::Plan {
+                invariant::violated!("sim.split_not_chosen");
+            }
             let rows = pipeline.mean_rows();
-            let shares = match &pipeline.split {
-                ObjectiveSplit::Shares(shares) => shares.clone(),
-                ObjectiveSplit::Even => graph.even_shares(),
-                ObjectiveSplit::Plan => {
-                    invariant::violated!("sim.split_not_chosen");
-                    graph.even_shares()
-                }
-                ObjectiveSplit::Nexus => {
-                    let costs: Vec<StageCosts> = pipeline
-                        .stages
-                        .iter()
-                        .zip(&rows)
-                        .map(|(stage, rows)| {
-                            let points = models.get(stage.model as usize).map(|model| &model.profile);
-                            let times: Vec<(u32, Nanos)> =
-                                points.into_iter().flatten().map(|point| (point.rows, point.time)).collect();
-                            StageCosts::new(&times, *rows, Nanos(model.slo), STEPS)
-                        })
-                        .collect();
-                    // An objective too short for the rule of Nexus can still be met.
-                    Budgets::plan(&graph, &costs, STEPS)
-                        .map_or_else(|_| graph.even_shares(), |budgets| budgets.shares(STEPS))
-                }
+            let costs = |stage: &workload::PipelineStage, rows: f64| {
+                let points = models.get(stage.model as usize).map(|model| &model.profile);
+                let times: Vec<(u32, Nanos)> =
+                    points.into_iter().flatten().map(|point| (point.rows, point.time)).collect();
+                StageCosts::new(&times, rows, Nanos(model.slo), STEPS)
+            };
+            let Divided { graph, shares } = match divided.get(&number) {
+                Some(known) => known.clone(),
+                None => Divided::new(model, pipeline, costs).map_err(SimError::Workload)?,
             };
             let stages = pipeline.stages.iter().zip(&rows).zip(shares);
             let stages = stages.map(|((stage, &rows), share)| PipelineStage {
@@ -105,7 +95,21 @@ impl Pipelines {
             let spec = PipelineSpec { pipeline: PipelineId(number), stages: stages.collect(), graph, split };
             specs.insert(number, spec);
         }
-        Ok(Self { specs, planned, ..Self::default() })
+        let largest = models.iter().map(|model| model.max_batch).collect();
+        Ok(Self { specs, largest, planned, ..Self::default() })
+    }
+
+    /// The number of the model that a request runs on.
+    pub fn model_of(&self, request: &Request) -> u32 {
+        match request.part {
+            Part::Variant(variant) => variant,
+            Part::Stage { stage, .. } => {
+                let stages = self.specs.get(&request.model).map(|spec| &spec.stages);
+                let stage = stages.and_then(|stages| stages.get(stage as usize));
+                expected!(stage, "sim.part_of_unknown_stage").map_or(request.model, |stage| stage.model.0)
+            }
+            Part::None | Part::Stable { .. } | Part::Canary | Part::Mirror => request.model,
+        }
     }
 
     fn insert(&mut self, flow: Flow) -> u32 {
@@ -278,7 +282,8 @@ impl Simulation {
             return 0;
         };
         let model = self.workload.models.get(described.model.0 as usize);
-        let largest = model.and_then(|model| model.profile.as_ref()).map_or(1, workload::Profile::max_batch);
+        let largest =
+            self.pipelines.largest.get(described.model.0 as usize).map_or(1, |largest| *largest).max(1);
         let row_bytes = model.map_or(0, |model| model.row_bytes);
         let Some(flow) = expected!(self.pipelines.flow(slot), "sim.unknown_flow") else { return 0 };
         let before = spec.graph.after(stage).iter().filter_map(|&before| flow.rows.get(before as usize));

@@ -14,6 +14,7 @@ mod limits;
 mod model_lanes;
 mod outcomes;
 mod partition;
+mod pipeline_devices;
 mod pipelines;
 mod ramps;
 mod report;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::fan_out::FanOut;
 use crate::{LoadError, ModelFiles};
 
 /// A whole `model.toml`.
@@ -18,6 +19,9 @@ pub(crate) struct Description {
     pub time: Time,
     #[serde(default)]
     pub fail: Fail,
+    /// Without a table, a row comes of each row.
+    #[serde(default)]
+    pub fan_out: FanOut,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -109,6 +113,8 @@ impl Description {
                 ));
             }
         }
+        let signature = self.signature();
+        self.fan_out.check(self.max_batch, &signature.inputs, &signature.outputs)?;
         if !(0.0..=1.0).contains(&self.time.jitter) {
             return Err(format!("time.jitter is {}: expected 0 to 1", self.time.jitter));
         }

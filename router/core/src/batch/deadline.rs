@@ -99,7 +99,8 @@ impl BatchPolicy for Deadline {
         if crowds_out(now, queue, take) {
             return Decision::Wait(if urgent { Nanos::NEVER } else { last_start });
         }
-        if take == queue.max_batch {
+        // A request may have more rows than a time slice has.
+        if take >= queue.max_batch {
             return fire(take, StartReason::Full);
         }
         if urgent {

@@ -214,11 +214,16 @@ impl Scene {
 
     /// A request of one row.
     pub(crate) fn arrive(&mut self, arrived_us: u64, deadline_us: Option<u64>) -> &mut Self {
+        self.arrive_with(1, arrived_us, deadline_us)
+    }
+
+    /// A request of several rows.
+    pub(crate) fn arrive_with(&mut self, rows: u32, arrived_us: u64, deadline_us: Option<u64>) -> &mut Self {
         let sequence = self.waiting.len() as u64;
         let arrived = Nanos::from_micros(arrived_us);
         let deadline = deadline_us.map_or(Nanos::NEVER, Nanos::from_micros);
-        self.waiting.insert(Waiting { deadline, arrived, rows: 1, slot: 0, sequence });
-        self.rate.count(arrived, 1);
+        self.waiting.insert(Waiting { deadline, arrived, rows, slot: 0, sequence });
+        self.rate.count(arrived, rows);
         self
     }
 

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use workload::{Model, Workload};
 
 use super::arguments::ParityArgs;
-use super::{families, pipelines};
+use super::{families, fan_out, pipelines};
 
 /// Header in which requests name their tenant.
 pub const TENANT_HEADER: &str = "x-tenant";
@@ -35,10 +35,12 @@ impl Repository {
     pub fn synthetic(workload: &Workload, arguments: &ParityArgs) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder")?;
         let models = folder.path().join("models");
-        for model in workload.models.iter().filter(|model| model.is_single()) {
+        let fan_outs = fan_out::tables(workload)?;
+        for (number, model) in (0_u32..).zip(&workload.models).filter(|(_, model)| model.is_single()) {
             let version = models.join(&model.name).join("1");
             fs::create_dir_all(&version).context("cannot make a folder")?;
-            fs::write(version.join("model.toml"), description(model)?).context("cannot write a model")?;
+            fs::write(version.join("model.toml"), description(model, fan_outs.get(&number))?)
+                .context("cannot write a model")?;
         }
         families::write_qualities(workload, &models)?;
         let config = folder.path().join("tessera.toml");
@@ -144,15 +146,17 @@ fn tenants(options: &mut Vec<OsString>, workload: &Workload) {
     }
 }
 
-fn description(model: &Model) -> anyhow::Result<String> {
+/// `fan_out`: the rows that come of each row of each request, if it is not one.
+fn description(model: &Model, fan_out: Option<&Vec<Vec<u32>>>) -> anyhow::Result<String> {
     let profile = model.profiled()?;
     let elements = model.row_bytes.div_ceil(ELEMENT).max(1);
     let tensor =
         |name: &str| format!("[{{ name = \"{name}\", datatype = \"FP32\", dims = [-1, {elements}] }}]");
     let point = |rows: u32| format!("[{rows}, {}]", profile.time(rows).div_ceil(1_000));
     let points: Vec<String> = (1..=profile.max_batch()).map(point).collect();
+    let fan_out = fan_out.map_or_else(String::new, |rows| format!("fan_out = {rows:?}\n"));
     Ok(format!(
-        "max_batch = {}\ninputs = {}\noutputs = {}\n[time]\npoints = [{}]\n",
+        "max_batch = {}\ninputs = {}\noutputs = {}\n{fan_out}[time]\npoints = [{}]\n",
         profile.max_batch(),
         tensor("input"),
         tensor("output"),

@@ -62,7 +62,8 @@ pub struct PipelineSection {
     pub not_with: Vec<String>,
 }
 
-fn planned() -> SplitSection {
+/// The split of an objective that is planned.
+pub fn planned() -> SplitSection {
     SplitSection::Word(SplitWord::Plan)
 }
 
@@ -104,6 +105,14 @@ pub enum QualitySection {
     File(String),
 }
 
+/// How a model may be split.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Parallel {
+    /// As the plan chooses.
+    Auto,
+}
+
 /// `[workloads.NAME]`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -123,6 +132,12 @@ pub struct WorkloadSection {
     /// Shape of a row of its requests by input, such as `{ image = [3, 224, 224] }`; unknown if unset.
     #[serde(default)]
     pub shape: BTreeMap<String, Vec<u64>>,
+    /// Whether the plan may split the model into stages; whole if unset.
+    pub parallel: Option<Parallel>,
+    /// With `parallel`: the layers of the model, a table relative to the folder of the problem file.
+    pub layers: Option<String>,
+    /// With `parallel`: bytes a second from one device to another.
+    pub bandwidth: Option<units::Size>,
     /// Owner of the workload; empty for no owner.
     #[serde(default)]
     pub tenant: String,

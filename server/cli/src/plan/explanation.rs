@@ -12,11 +12,15 @@ use super::format;
 use super::pipelines::{PlannedPipeline, SplitBy};
 use super::reading::PlanQuery;
 use super::report::memory_bytes;
+use super::splitting;
 use crate::split_setting::split_setting;
 
 /// Explains every workload with its slots, then the devices.
 pub fn text(query: &PlanQuery, plan: &Plan, explained: &[Explained]) -> String {
     let mut text = String::new();
+    for choice in &query.splits {
+        text.push_str(&splitting::text(choice));
+    }
     for pipeline in &query.pipelines {
         text.push_str(&divided(pipeline));
     }

@@ -13,7 +13,9 @@ use super::explain::Explained;
 use super::families::{FamiliesLine, FamilyStudy};
 use super::pipelines::PlannedPipeline;
 use super::reading::PlanQuery;
-use super::report::{best, infeasible_words, memory_bytes, notes};
+use super::report::{best, memory_bytes, notes};
+use super::shortage::infeasible_words;
+use super::splitting::SplitChoice;
 use super::study::{Entry, Growth, Least, Study};
 
 /// The JSON object of a study.
@@ -27,6 +29,9 @@ struct Answer<'a> {
     /// How the objectives of pipelines are divided. Their stages are workloads.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pipelines: &'a [PlannedPipeline],
+    /// Whether workloads with `parallel = "auto"` are planned whole or in stages, which are pipelines.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    splits: &'a [SplitChoice],
     /// Families, with the plans of all policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     families: Option<FamiliesLine<'a>>,
@@ -150,6 +155,7 @@ pub fn json(
             .collect(),
         workloads: problem.workloads(),
         pipelines: &query.pipelines,
+        splits: &query.splits,
         profiles: query
             .profiles
             .iter()

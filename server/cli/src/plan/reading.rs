@@ -1,6 +1,6 @@
 //! Reads and checks problem files and the profiles that they name. Errors name the file, the line and the key.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use device_sections::{DeviceSection, known_words};
@@ -19,6 +19,7 @@ use super::families;
 use super::fields::{check_name, fault, slo_us};
 use super::pipelines::PlannedPipeline;
 use super::shapes;
+use super::splitting::{SplitChoice, Splittable, Stages};
 
 /// Largest problem file.
 const FILE_BYTES: u64 = 16 << 20;
@@ -38,6 +39,8 @@ pub struct PlanQuery {
     pub question: Option<Question>,
     /// Its pipelines, whose stages are workloads of the problem.
     pub pipelines: Vec<PlannedPipeline>,
+    /// How its workloads with `parallel = "auto"` are planned: those in stages are pipelines too.
+    pub splits: Vec<SplitChoice>,
     /// What is wrong with the shapes of its profiles, and objectives that cannot be divided.
     pub warnings: Vec<String>,
 }
@@ -62,6 +65,22 @@ pub fn read(path: &Path, counts: &[Count]) -> anyhow::Result<PlanQuery> {
     })?;
     let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(PlanQuery { name, ..query })
+}
+
+/// Reads a problem with these stages of its workloads with `parallel = "auto"`.
+#[cfg(test)]
+pub(super) fn read_with(path: &Path, stages: &BTreeMap<&str, Stages>) -> anyhow::Result<PlanQuery> {
+    let text = read_text(path, FILE_BYTES)?;
+    let document: Document = workload::parse_document(&text)?;
+    let (lines, folder) = (Lines::of(&text), path.parent().unwrap_or_else(|| Path::new("")));
+    let all = read_profiles(&document.profiles, folder)?;
+    let mut models = Vec::new();
+    for (name, section) in &document.workloads {
+        models.extend(Splittable::read(name, section, &all, folder)?);
+    }
+    let split: Vec<_> =
+        models.iter().filter_map(|model| Some((model, stages.get(model.name.as_str())?))).collect();
+    Ok(assemble(&document, (&lines, folder), &all, &split)?)
 }
 
 /// Replaces the numbers of devices in the file by those on the command line.
@@ -96,30 +115,80 @@ fn read_profiles(paths: &Paths, folder: &Path) -> Result<Vec<Profile>, WorkloadE
 
 fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<PlanQuery, WorkloadError> {
     let all = read_profiles(&document.profiles, folder)?;
+    let mut models = Vec::new();
+    for (name, section) in in_order("workloads", &document.workloads, lines) {
+        models.extend(Splittable::read(name, section, &all, folder)?);
+    }
+    let mut stages: BTreeMap<&str, Stages> = BTreeMap::new();
+    let assembled = |stages: &BTreeMap<&str, Stages>| {
+        let split: Vec<(&Splittable, &Stages)> =
+            models.iter().filter_map(|model| Some((model, stages.get(model.name.as_str())?))).collect();
+        assemble(document, (lines, folder), &all, &split)
+    };
+    let Some(first) = models.first() else { return assembled(&stages) };
+    if !document.families.is_empty() {
+        let problem = "is not planned with [families.NAME]: expected one of the two";
+        return fault(format!("workloads.{}.parallel", first.name), problem);
+    }
+    let (devices, _) = read_all_devices(document, lines, &all)?;
+    let mut splits = Vec::new();
+    for model in &models {
+        splits.push(model.splits(&devices, document.quantile)?);
+    }
+    // Models that no device holds begin in the stages whose work costs the least, so that there are plans to compare.
+    for (model, splits) in models.iter().zip(&splits).filter(|(model, _)| model.too_large(&devices).is_some())
+    {
+        let found = splits.iter().flatten().min_by(|one, other| one.cost.total_cmp(&other.cost));
+        if let Some(found) = found {
+            stages.insert(&model.name, found.stages.iter().map(|stage| (stage.from, stage.to)).collect());
+        }
+    }
+    let mut choices = Vec::new();
+    for (model, splits) in models.iter().zip(&splits) {
+        let with = |own: &Stages| {
+            let mut stages = stages.clone();
+            stages.insert(&model.name, own.clone());
+            assembled(&stages)
+        };
+        let (own, choice) = model.choose(splits, &devices, |own| Ok(with(own)?.problem))?;
+        stages.insert(&model.name, own);
+        choices.push(choice);
+    }
+    Ok(PlanQuery { splits: choices, ..assembled(&stages)? })
+}
+
+/// The problem with the stages of these models. Those with one stage are whole.
+fn assemble(
+    document: &Document,
+    (lines, folder): (&Lines, &Path),
+    profiles: &[Profile],
+    split: &[(&Splittable, &Stages)],
+) -> Result<PlanQuery, WorkloadError> {
+    let split: Vec<_> = split.iter().filter(|(_, stages)| stages.len() > 1).collect();
+    let mut all = profiles.to_vec();
+    for (model, stages) in &split {
+        all.extend(model.stage_profiles(stages)?);
+    }
     let interference = match &document.interference {
         Some(said) => device_sections::interference("interference", said)?,
         None => Interference::NoInterference(NoInterference),
     };
-    let mut devices = Vec::new();
-    let mut sections = Vec::new();
-    for (name, section) in in_order("devices", &document.devices, lines) {
-        let more = read_devices(name, section, &all)?;
-        if devices.len().saturating_add(more.len()) > DEVICES_MAX {
-            let problem = format!("expected at most {DEVICES_MAX} devices in all");
-            return fault(format!("devices.{name}.count"), problem);
-        }
-        sections.extend(more.iter().map(|device| (device.name.clone(), name.to_owned())));
-        devices.extend(more);
-    }
-    if devices.is_empty() {
-        return fault("devices", "expected at least one section, like [devices.v100]");
-    }
-    let mut workloads = Vec::new();
+    let (devices, sections) = read_all_devices(document, lines, &all)?;
+    let (mut workloads, mut sections_of_stages) = (Vec::new(), Vec::new());
     for (name, section) in in_order("workloads", &document.workloads, lines) {
-        workloads.push(read_workload(name, section, &all)?);
+        match split.iter().find(|(model, _)| model.name == name) {
+            Some(_) if document.pipelines.contains_key(name) => {
+                let problem = "a pipeline has this name: expected another one, because the model may be one";
+                return fault(format!("workloads.{name}"), problem);
+            }
+            Some((model, stages)) => sections_of_stages.push((name, model.pipeline(section, stages)?)),
+            None => workloads.push(read_workload(name, section, &all)?),
+        }
     }
     let (mut pipelines, mut stages_of) = (Vec::new(), Vec::new());
-    for (name, section) in in_order("pipelines", &document.pipelines, lines) {
+    let of_file = in_order("pipelines", &document.pipelines, lines);
+    let of_models = sections_of_stages.iter().map(|(name, section)| (*name, section));
+    for (name, section) in of_file.into_iter().chain(of_models) {
         let (pipeline, stages) = PlannedPipeline::read(name, section, &all)?;
         if let Some(stage) = stages.iter().find(|stage| document.workloads.contains_key(&stage.name)) {
             let problem = format!("a workload has the name `{}`: expected another one", stage.name);
@@ -169,17 +238,40 @@ fn build(document: &Document, lines: &Lines, folder: &Path) -> Result<PlanQuery,
         quantile: document.quantile,
         profiles: profiles.clone(),
         pipelines,
+        splits: Vec::new(),
         interference_is_set: document.interference.is_some(),
         warnings,
     })
 }
 
-/// Sections in the order of the file.
-fn in_order<'a, T>(
-    table: &str,
-    sections: &'a std::collections::BTreeMap<String, T>,
+/// The devices of a file, and the section of each.
+type Placed = (Vec<Device>, Vec<(DeviceId, String)>);
+
+/// The devices of a file, with the section of each.
+fn read_all_devices(
+    document: &Document,
     lines: &Lines,
-) -> Vec<(&'a str, &'a T)> {
+    profiles: &[Profile],
+) -> Result<Placed, WorkloadError> {
+    let mut devices = Vec::new();
+    let mut sections = Vec::new();
+    for (name, section) in in_order("devices", &document.devices, lines) {
+        let more = read_devices(name, section, profiles)?;
+        if devices.len().saturating_add(more.len()) > DEVICES_MAX {
+            let problem = format!("expected at most {DEVICES_MAX} devices in all");
+            return fault(format!("devices.{name}.count"), problem);
+        }
+        sections.extend(more.iter().map(|device| (device.name.clone(), name.to_owned())));
+        devices.extend(more);
+    }
+    if devices.is_empty() {
+        return fault("devices", "expected at least one section, like [devices.v100]");
+    }
+    Ok((devices, sections))
+}
+
+/// Sections in the order of the file.
+fn in_order<'a, T>(table: &str, sections: &'a BTreeMap<String, T>, lines: &Lines) -> Vec<(&'a str, &'a T)> {
     let mut sections: Vec<_> = sections.iter().map(|(name, section)| (name.as_str(), section)).collect();
     sections.sort_by_key(|(name, _)| lines.find(&format!("{table}.{name}")));
     sections

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use charts::number;
-use gpulet_core::placement::{Infeasible, Remedy, Shortage};
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::{Device, Problem};
 use gpulet_core::profile::Source;
@@ -14,6 +13,7 @@ use node::output;
 use super::families::{self, FamilyStudy};
 use super::format;
 use super::reading::PlanQuery;
+use super::shortage::infeasible_words;
 use super::study::{Entry, Growth, Least, Planned, Study, same_cost};
 
 /// Least unused share of a device that the report names.
@@ -292,6 +292,9 @@ pub fn notes(query: &PlanQuery, study: &Study) -> Vec<String> {
             format::counted(profile.repairs().len(), "time")
         ));
     }
+    for choice in &query.splits {
+        notes.push(format!("{} is {}", choice.workload, choice.reason));
+    }
     if !query.interference_is_set {
         notes.push("interference is not set: the plan assumes no slowdown by co-located batches".to_owned());
     }
@@ -302,37 +305,6 @@ pub fn notes(query: &PlanQuery, study: &Study) -> Vec<String> {
         ));
     }
     notes
-}
-
-/// Why there is no plan, with the key to change.
-pub fn infeasible_words(infeasible: &Infeasible) -> String {
-    let Infeasible { workload, shortage, remedy } = infeasible;
-    let problem = match shortage {
-        Shortage::Time { fastest_us, slo_us } => format!(
-            "workloads.{workload}.slo: {} cannot be met, two batches of one row on the largest share take {}",
-            format::time(*slo_us),
-            format::time(*fastest_us)
-        ),
-        Shortage::Memory { needed, has } => format!(
-            "workloads.{workload}.model: needs {} of memory, the largest device has {}",
-            format::bytes(*needed),
-            format::bytes(*has)
-        ),
-        Shortage::FaultDomains { needs, has } => format!(
-            "workloads.{workload}.replicas_min: must be in {needs} fault domains, its devices are in {has}"
-        ),
-        Shortage::Devices { has } => {
-            format!("workloads.{workload}: does not fit on {}", format::counted(*has, "device"))
-        }
-    };
-    let expected = match remedy {
-        Remedy::Slo { slo_us } => format!("expected at least {}", format::time(*slo_us)),
-        Remedy::Memory { bytes } => format!("expected a device with at least {}", format::bytes(*bytes)),
-        Remedy::FaultDomains { needs } => format!("expected {needs} fault domains, or fewer replicas"),
-        Remedy::Devices { device_type, more } => format!("expected {more} more of `{device_type}`"),
-        Remedy::Unknown => "expected a lower rate, a longer objective, or more devices".to_owned(),
-    };
-    format!("{problem}; {expected}")
 }
 
 /// Memory that a plan uses on a device, as far as it is profiled: base, gpulets, weights once per model, arenas.

@@ -1,5 +1,6 @@
 mod mistakes;
 mod pipelines;
+mod splitting;
 mod variants;
 
 use super::*;

@@ -26,6 +26,7 @@ mod served_ensemble;
 mod sessions;
 mod shapes;
 mod source;
+mod stages;
 mod staging;
 mod statistics;
 pub mod submit;

@@ -299,7 +299,7 @@ impl Layout {
         let serving = self.catalog.all_planned();
         let models: Vec<Model> = serving
             .iter()
-            .map(|loaded| terms::model(loaded, terms::known_of(&self.devices, loaded)))
+            .map(|loaded| terms::model(loaded, terms::known_of(&self.devices, loaded), &[]))
             .collect();
         let versions = serving.iter().zip(&models);
         let versions: Vec<Version<'_>> = versions

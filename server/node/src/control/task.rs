@@ -104,7 +104,7 @@ impl Task {
             Command::View(reply) => {
                 let (warm, now) = (self.catalog.warm_pool_counts(), self.runner.now());
                 let loaded = self.models();
-                let known = self.terms.models(&loaded);
+                let known = self.terms.models(&loaded, &self.catalog.stages());
                 let warnings = loaded.iter().zip(&known).map(|(loaded, model)| shapes::other(loaded, model));
                 let models: Vec<_> = loaded.iter().cloned().zip(warnings).collect();
                 let view = view::of(&self.controller, &models, warm, now);
@@ -143,7 +143,7 @@ impl Task {
         let Some(snapshot) = self.catalog.router().snapshot().await else { return };
         self.report_broken(&snapshot);
         self.refresh(&models).await;
-        let known = self.terms.models(&models);
+        let known = self.terms.models(&models, &self.catalog.stages());
         self.terms.tell_other_shapes(&known, &models);
         let known = known.into_iter().zip(&models);
         let looked = known.map(|(model, loaded)| ModelLoad { model, seen: load::seen(loaded, &snapshot) });
@@ -222,7 +222,7 @@ impl Task {
 
     /// Accepts an operator plan. Returns its event, and what prevents loads and unloads.
     fn accept(&mut self, plan: &Plan) -> Result<(Event, ModelsHeld), Refusal> {
-        let models = self.terms.models(&self.models());
+        let models = self.terms.models(&self.models(), &self.catalog.stages());
         let accepted = self.controller.accept(&models, plan).map_err(operator_plan::not_accepted)?;
         let held = self.held.take().or_else(|| self.catalog.hold_models());
         let held = held

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gpulet::{CoresDevice, DeviceInfo};
 #[cfg(test)]
 pub use gpulet_core::control::Targets;
-use gpulet_core::control::{self, Family, FamilyVariant, InitialGpulet, Model, VariantPolicy};
+use gpulet_core::control::{self, Family, FamilyVariant, InitialGpulet, Model, StageOf, VariantPolicy};
 use gpulet_core::id::DeviceId;
 use gpulet_core::interference::{Interference, NoInterference};
 use gpulet_core::placement::Policy;
@@ -20,7 +20,7 @@ use super::shapes;
 use crate::catalog::Loaded;
 use crate::devices::{Devices, profile_of};
 
-/// Objective that plans assume for models without one.
+/// Objective that plans assume for models without one, of their own or of a pipeline.
 const SLO_UNSAID: Duration = Duration::from_secs(1);
 /// Assumed 95th and 99th percentile of batch times, as multiples of the shortest measured time.
 const TAILS: (f64, f64) = (1.2, 1.5);
@@ -89,13 +89,14 @@ impl Terms {
         &self.terms
     }
 
-    /// The models as the control loop knows them.
-    pub fn models(&self, loaded: &[Arc<Loaded>]) -> Vec<Model> {
+    /// The models as the control loop knows them. `stages` are those of pipelines that each runs, by the name of the model.
+    pub fn models(&self, loaded: &[Arc<Loaded>], stages: &BTreeMap<String, Vec<StageOf>>) -> Vec<Model> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|number, _| loaded.iter().any(|version| version.id.0 == *number));
         let of = |loaded: &Arc<Loaded>| {
             let profiles = known.entry(loaded.id.0).or_insert_with(|| known_of(&self.own, loaded));
-            model(loaded, profiles.clone())
+            let stages = stages.get(&loaded.name).map(Vec::as_slice).unwrap_or_default();
+            model(loaded, profiles.clone(), stages)
         };
         loaded.iter().map(of).collect()
     }
@@ -147,22 +148,23 @@ impl Terms {
         targets: &Targets,
         current: Option<&Plan>,
     ) -> Result<Planned, String> {
-        self.terms.plan((&self.models(models), &[]), targets, current)
+        self.terms.plan((&self.models(models, &BTreeMap::new()), &[]), targets, current)
     }
 
     /// The plan that a server starts with.
     #[cfg(test)]
     pub fn initial_plan(&self, models: &[Arc<Loaded>], targets: &Targets) -> Result<Planned, String> {
-        self.terms.initial_plan(&self.models(models), targets)
+        self.terms.initial_plan(&self.models(models, &BTreeMap::new()), targets)
     }
 }
 
 /// A version as the control loop knows it.
-pub fn model(loaded: &Loaded, profiles: Known) -> Model {
+pub fn model(loaded: &Loaded, profiles: Known, stages: &[StageOf]) -> Model {
+    let own = loaded.config().slo.map(|slo| slo.as_secs_f64() * 1e6);
     Model {
         name: loaded.name.clone(),
         model: loaded.name.clone(),
-        slo_us: loaded.config().slo.unwrap_or(SLO_UNSAID).as_secs_f64() * 1e6,
+        slo_us: StageOf::objective_us(own, stages).unwrap_or(SLO_UNSAID.as_secs_f64() * 1e6),
         batch_max: loaded.signature.max_batch,
         profiles,
         load_us: loaded.load_time.into(),
@@ -170,6 +172,7 @@ pub fn model(loaded: &Loaded, profiles: Known) -> Model {
         may_leave: loaded.activation.may_deactivate(),
         is_waited_for: loaded.activation.waiting() > 0,
         has_place: loaded.activation.is_active(),
+        stages: stages.to_vec(),
     }
 }
 

@@ -64,6 +64,17 @@ fn when_lane_time_is_scarce_a_batch_gathers_until_its_first_request_must_start()
 }
 
 #[test]
+fn a_request_with_more_rows_than_a_batch_may_have_starts_at_once() {
+    let mut scene = scene();
+    (scene.load, scene.max_batch) = (1.0, 32);
+    let policy = learned(&scene, 1_000.0, 25);
+    scene.max_batch = 2;
+    scene.arrive_with(6, 0, Some(100_000));
+    let decision = policy.decide(Nanos::ZERO, &scene.view());
+    assert_eq!(fired(decision), Some((0, 6, StartReason::Full)));
+}
+
+#[test]
 fn it_does_not_wait_for_clients_that_all_wait_for_their_answers() {
     let mut scene = scene();
     scene.load = 1.0;
