@@ -46,6 +46,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("colocation", &["invariant"]),
     ("model-parallel", &["invariant", "workload"]),
     ("variant-plan", &["gpulet-core"]),
+    ("estimator", &[]),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("model-split", &[]),
     ("models", &["model-split", "oip", "units"]),
@@ -141,6 +142,7 @@ const PURE: &[(&str, &str)] = &[
     ("colocation", "loadtest/colocation"),
     ("model-parallel", "gpulet/parallel"),
     ("variant-plan", "gpulet/variants"),
+    ("estimator", "gpulet/estimator"),
     ("charts", "server/charts"),
 ];
 /// What these crates must not use: runtimes, sockets, files, clocks, ambient randomness. A generator with an explicit
