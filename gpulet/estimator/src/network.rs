@@ -36,6 +36,65 @@ impl OperatorClass {
         Self::Movement,
         Self::Other,
     ];
+
+    /// Its name in profile files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Convolution => "convolution",
+            Self::Depthwise => "depthwise",
+            Self::MatrixProduct => "matrix_product",
+            Self::Recurrent => "recurrent",
+            Self::Normalisation => "normalisation",
+            Self::Elementwise => "elementwise",
+            Self::Reduction => "reduction",
+            Self::Movement => "movement",
+            Self::Other => "other",
+        }
+    }
+
+    /// The class with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
+
+    /// The class of an operator of ONNX, by its name.
+    pub fn of_onnx(operator: &str, is_depthwise: bool) -> Self {
+        match operator {
+            _ if is_depthwise => Self::Depthwise,
+            "Conv" | "ConvInteger" | "ConvTranspose" | "FusedConv" | "QLinearConv" => Self::Convolution,
+            "MatMul"
+            | "MatMulInteger"
+            | "QLinearMatMul"
+            | "FusedMatMul"
+            | "DynamicQuantizeMatMul"
+            | "MatMulNBits"
+            | "Gemm"
+            | "FusedGemm"
+            | "QGemm"
+            | "Einsum"
+            | "Attention"
+            | "MultiHeadAttention" => Self::MatrixProduct,
+            "LSTM" | "GRU" | "RNN" | "Scan" | "Loop" => Self::Recurrent,
+            "BatchNormalization"
+            | "LayerNormalization"
+            | "InstanceNormalization"
+            | "GroupNormalization"
+            | "LRN"
+            | "LpNormalization"
+            | "SimplifiedLayerNormalization"
+            | "SkipLayerNormalization" => Self::Normalisation,
+            "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" | "LpPool" | "Softmax"
+            | "LogSoftmax" | "ArgMax" | "ArgMin" | "TopK" => Self::Reduction,
+            "Concat" | "Transpose" | "Pad" | "Resize" | "Upsample" | "Gather" | "GatherElements"
+            | "GatherND" | "Slice" | "Split" | "Expand" | "Tile" | "SpaceToDepth" | "DepthToSpace"
+            | "ScatterND" | "ScatterElements" => Self::Movement,
+            "Reshape" | "Squeeze" | "Unsqueeze" | "Flatten" | "Identity" | "Shape" | "Size" | "Dropout"
+            | "If" | "Constant" | "ConstantOfShape" | "NonZero" | "Range" | "OneHot" => Self::Other,
+            reduction if reduction.starts_with("Reduce") => Self::Reduction,
+            // Most of the others compute each element by itself: activations, arithmetic, comparisons, casts, quantisation.
+            _ => Self::Elementwise,
+        }
+    }
 }
 
 /// One operator that runs once for each batch.
@@ -80,11 +139,14 @@ pub struct Work {
     pub path: f64,
 }
 
+fn sane(quantity: f64) -> f64 {
+    if quantity.is_finite() { quantity.clamp(0.0, WORK_MAX) } else { 0.0 }
+}
+
 impl Network {
     /// Adds up operators. Those after the first [`OPERATORS_MAX`] are left out. Quantities that are negative or not finite count as 0.
     pub fn new(operators: impl IntoIterator<Item = Operator>) -> Self {
         let mut network = Self::default();
-        let sane = |value: f64| if value.is_finite() { value.clamp(0.0, WORK_MAX) } else { 0.0 };
         for operator in operators.into_iter().take(OPERATORS_MAX) {
             let place = OperatorClass::ALL.iter().position(|class| *class == operator.class);
             let Some(work) = place.and_then(|place| network.work.get_mut(place)) else { continue };
@@ -93,6 +155,23 @@ impl Network {
             work.weight_bytes += sane(operator.weight_bytes);
             work.activation_bytes += sane(operator.activation_bytes);
             work.path += sane(operator.macs) / sane(operator.width).max(1.0);
+        }
+        network
+    }
+
+    /// A network with this work by class; a class that comes twice has the later one. Quantities as in [`Network::new`].
+    pub fn of_work(classes: impl IntoIterator<Item = (OperatorClass, Work)>) -> Self {
+        let mut network = Self::default();
+        for (class, work) in classes {
+            let place = OperatorClass::ALL.iter().position(|known| *known == class);
+            let Some(own) = place.and_then(|place| network.work.get_mut(place)) else { continue };
+            *own = Work {
+                operators: sane(work.operators),
+                macs: sane(work.macs),
+                weight_bytes: sane(work.weight_bytes),
+                activation_bytes: sane(work.activation_bytes),
+                path: sane(work.path),
+            };
         }
         network
     }
@@ -117,6 +196,39 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn classes_have_names_and_operators_of_onnx_have_classes() {
+        for class in OperatorClass::ALL {
+            assert_eq!(OperatorClass::named(class.name()), Some(class));
+        }
+        assert_eq!(OperatorClass::named("convolutions"), None);
+        for (operator, class) in [
+            ("Conv", OperatorClass::Convolution),
+            ("Gemm", OperatorClass::MatrixProduct),
+            ("ReduceMean", OperatorClass::Reduction),
+            ("Relu", OperatorClass::Elementwise),
+            ("Reshape", OperatorClass::Other),
+        ] {
+            assert_eq!(OperatorClass::of_onnx(operator, false), class);
+        }
+        assert_eq!(OperatorClass::of_onnx("Conv", true), OperatorClass::Depthwise);
+    }
+
+    #[test]
+    fn a_network_is_the_same_from_its_work() {
+        let network = Network::new([Operator {
+            class: OperatorClass::Recurrent,
+            macs: 6.0,
+            weight_bytes: 5.0,
+            activation_bytes: 4.0,
+            width: 3.0,
+        }]);
+        let work = OperatorClass::ALL.into_iter().zip(network.work().iter().copied());
+        assert_eq!(Network::of_work(work), network);
+        let nonsense = Work { macs: f64::NAN, path: -1.0, ..Work::default() };
+        assert_eq!(Network::of_work([(OperatorClass::Other, nonsense)]), Network::default());
+    }
 
     #[test]
     fn work_adds_up_by_class_and_nonsense_counts_as_nothing() {

@@ -30,8 +30,8 @@ const OPENING: &str = "\
 # Predicted batch times
 
 The crate `estimator` predicts how long batches of a model take from the operators of the model, from other models that were measured on
-the same device, and from the few cells of its own profile that were measured. This page says how wrong it is. The same command writes the
-same page, byte for byte:
+the same device, and from the few cells of its own profile that were measured. `tessera profile` uses it to [measure less or
+nothing](profiles.md#measure-less). This page says how wrong it is. The same command writes the same page, byte for byte:
 
 ```sh
 TESSERA_DATA=... cargo run --release -p estimator --example evaluation
