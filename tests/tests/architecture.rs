@@ -47,6 +47,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("colocation", &["invariant"]),
     ("model-parallel", &["invariant", "workload"]),
     ("variant-plan", &["gpulet-core"]),
+    ("estimator", &[]),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("model-split", &[]),
     ("models", &["model-split", "oip", "units"]),
@@ -93,6 +94,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "gpulet-cuda",
             "model-parallel",
             "variant-plan",
+            "estimator",
             "model-split",
             "models",
             "job-formats",
@@ -143,6 +145,7 @@ const PURE: &[(&str, &str)] = &[
     ("colocation", "loadtest/colocation"),
     ("model-parallel", "gpulet/parallel"),
     ("variant-plan", "gpulet/variants"),
+    ("estimator", "gpulet/estimator"),
     ("charts", "server/charts"),
 ];
 /// What these crates must not use: runtimes, sockets, files, clocks, ambient randomness. A generator with an explicit
@@ -208,6 +211,7 @@ const TOOLS: &[&str] = &[
     "colocation",
     "loadtest",
     "model-parallel",
+    "estimator",
     "sim",
     "workload",
     "fleet-kubernetes",

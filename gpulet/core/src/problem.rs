@@ -330,6 +330,17 @@ impl Problem {
         Ok(Self { quantile: self.quantile, windows: self.windows, current: self.current.clone(), ..next })
     }
 
+    /// Returns the same problem as if all predicted cells were measured as they are expected.
+    #[must_use]
+    pub fn without_doubt(mut self) -> Self {
+        for profiles in self.profiles.values_mut() {
+            for profile in profiles.values_mut() {
+                *profile = profile.clone().without_doubt();
+            }
+        }
+        self
+    }
+
     /// Returns the same problem with other workloads.
     ///
     /// # Errors

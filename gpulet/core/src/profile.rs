@@ -1,5 +1,5 @@
-//! How long a batch of a model takes on a share of a device: measured, typed in from a paper, or synthesised. Each
-//! profile states its source.
+//! How long a batch of a model takes on a share of a device: measured, typed in from a paper, synthesised, or predicted.
+//! Each profile states its source, and each cell that was predicted its interval.
 //!
 //! A profile is a table of cells (batch, units), the coefficients of iGniter's analytic model, or both. With both,
 //! the cells give the solo time of a batch, and the coefficients its effect on co-located batches. Between cells,
@@ -19,7 +19,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::coefficients::Coefficients;
-pub use self::file::{Aggressor, ArenaLine, Cell, ContentionLine, Header, Line, Source, UtilisationLine};
+pub use self::file::{
+    Aggressor, ArenaLine, Cell, ContentionLine, Header, Interval, Line, Source, UtilisationLine, WorkLine,
+};
 pub use self::reading::{CELLS_MAX, PROFILES_MAX, ProfileError, UNITS_MAX};
 pub use self::shape::{RowShape, SHAPES_MAX, listed as listed_shapes};
 use self::surface::Surface;
@@ -102,7 +104,10 @@ pub struct Profile {
     utilisation: Vec<UtilisationLine>,
     contention: Vec<ContentionLine>,
     coefficients: Option<Coefficients>,
+    work: Vec<WorkLine>,
     times: Times,
+    /// The surfaces with predicted cells as they are expected; `None` if no cell was predicted.
+    expected: Option<Box<[Surface; 3]>>,
     repairs: Vec<Repair>,
 }
 
@@ -137,31 +142,83 @@ impl Profile {
         self.coefficients.as_ref()
     }
 
+    /// Returns the work of the model's operators by class; empty if the file does not say it.
+    pub fn work(&self) -> &[WorkLine] {
+        &self.work
+    }
+
     /// Returns the cells that contradicted others, and the values used instead.
     pub fn repairs(&self) -> &[Repair] {
         &self.repairs
     }
 
-    /// Returns the microseconds of a solo batch. Never falls as the batch grows, and never rises as the units grow.
+    /// Returns the microseconds of a solo batch to plan with: at the upper end of the intervals of predicted cells. Never falls
+    /// as the batch grows, and never rises as the units grow.
     ///
     /// # Errors
-    /// [`Outside`] if nothing was measured around the batch or the units.
+    /// [`Outside`] if nothing is known around the batch or the units.
     pub fn latency_us(&self, quantile: Quantile, batch: u32, units: u32) -> Result<f64, Outside> {
-        let found = match (&self.times, &self.coefficients) {
-            (Times::Table(surfaces), _) => {
-                let [p50, p95, p99] = surfaces.as_ref();
-                match quantile {
-                    Quantile::P50 => p50.at(batch, units),
-                    Quantile::P95 => p95.at(batch, units),
-                    Quantile::P99 => p99.at(batch, units),
-                }
+        let of_table = match &self.times {
+            Times::Table(surfaces) => Some(surfaces.as_ref()),
+            Times::Analytic => None,
+        };
+        self.time_us(of_table, quantile, batch, units)
+    }
+
+    /// Returns the microseconds that a solo batch is expected to take: as [`Profile::latency_us`], with predicted cells as they
+    /// are expected.
+    ///
+    /// # Errors
+    /// As [`Profile::latency_us`].
+    pub fn expected_us(&self, quantile: Quantile, batch: u32, units: u32) -> Result<f64, Outside> {
+        match &self.expected {
+            Some(expected) => self.time_us(Some(expected), quantile, batch, units),
+            None => self.latency_us(quantile, batch, units),
+        }
+    }
+
+    /// Returns the cells that were predicted and not measured.
+    pub fn predicted(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|cell| cell.predicted.is_some())
+    }
+
+    /// Returns all cells, by units, then by batch.
+    pub fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// Returns the same profile without the doubt about predicted cells, as if they were measured as they are expected.
+    #[must_use]
+    pub fn without_doubt(mut self) -> Self {
+        if let Some(expected) = self.expected.take() {
+            self.times = Times::Table(expected);
+            for cell in self.cells.iter_mut() {
+                cell.count = cell.count.max(1);
+                cell.predicted = None;
             }
-            (Times::Analytic, Some(coefficients)) => {
+        }
+        self
+    }
+
+    fn time_us(
+        &self,
+        table: Option<&[Surface; 3]>,
+        quantile: Quantile,
+        batch: u32,
+        units: u32,
+    ) -> Result<f64, Outside> {
+        let found = match (table, &self.coefficients) {
+            (Some([p50, p95, p99]), _) => match quantile {
+                Quantile::P50 => p50.at(batch, units),
+                Quantile::P95 => p95.at(batch, units),
+                Quantile::P99 => p99.at(batch, units),
+            },
+            (None, Some(coefficients)) => {
                 let known = (1..=coefficients.batch_max).contains(&batch)
                     && (1..=self.header.units_total).contains(&units);
                 known.then(|| self.analytic_us(coefficients, batch, units))
             }
-            (Times::Analytic, None) => None,
+            (None, None) => None,
         };
         found.ok_or_else(|| Outside {
             model: self.header.model.clone(),

@@ -27,6 +27,7 @@ use crate::onnx::{self, GraphDim, TensorType};
 use crate::{Format, Loader, ModelFiles, ModelName, Signature};
 pub use config::PipelineConfig;
 pub use error::SplitModelError;
+pub(crate) use types::infer as infer_types;
 
 /// An ONNX model that can be split.
 pub struct SplitModel {

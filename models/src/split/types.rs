@@ -13,7 +13,7 @@ use crate::{Loader, ModelFiles};
 ///
 /// # Errors
 /// What each engine says.
-pub(super) fn infer(
+pub(crate) fn infer(
     loader: &Loader,
     files: &ModelFiles,
     probe: &pb::ModelProto,

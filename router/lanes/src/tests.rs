@@ -30,7 +30,17 @@ fn profile(model: &str, cells: &[(u32, u32, f64)]) -> Profile {
     };
     let cell = |&(batch, units, us): &(u32, u32, f64)| {
         let (count, doubt, left_out) = (1, None, None);
-        Line::Cell(Cell { batch, units, p50_us: us, p95_us: us, p99_us: us, count, doubt, left_out })
+        Line::Cell(Cell {
+            batch,
+            units,
+            p50_us: us,
+            p95_us: us,
+            p99_us: us,
+            count,
+            doubt,
+            left_out,
+            predicted: None,
+        })
     };
     let lines = [Line::Profile(header)].into_iter().chain(cells.iter().map(cell));
     Profile::of_lines(lines).unwrap().remove(0)

@@ -5,7 +5,7 @@ use gpulet_core::interference::{Interference, Load, Runner};
 use gpulet_core::profile::{Profile, Quantile};
 use router_core::Nanos;
 
-/// Median time of a batch on a gpulet with this many units, without contention. `None` if the profile knows no batch
+/// Median time of a batch on a gpulet with this many units, without contention; of predicted cells the expected one. `None` if the profile knows no batch
 /// on that many units.
 ///
 /// A batch larger than any measured one on that many units runs as several: as many of the largest as fit, and the
@@ -51,7 +51,7 @@ pub(crate) fn points(model: &Model, device_type: &str, units: u32) -> Vec<(u32, 
 }
 
 fn measured(profile: &Profile, rows: u32, units: u32) -> Option<Nanos> {
-    profile.latency_us(Quantile::P50, rows, units).ok().map(nanos)
+    profile.expected_us(Quantile::P50, rows, units).ok().map(nanos)
 }
 
 /// Microseconds as whole nanoseconds, at least 1.

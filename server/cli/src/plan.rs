@@ -4,6 +4,7 @@
 
 pub mod arguments;
 mod document;
+mod doubt;
 mod explain;
 mod explanation;
 mod families;
@@ -65,7 +66,7 @@ pub fn run(arguments: &PlanArgs) -> anyhow::Result<ExitCode> {
     }
     let sound = match (&families, &query.question) {
         (Some(families), Some(question)) => families.best().is_some_and(|(_, plan)| plan.is_sound(question)),
-        _ => report::best(&study).is_some_and(|(_, planned)| planned.validation.is_sound()),
+        _ => study::best(&study).is_some_and(|(_, planned)| planned.validation.is_sound()),
     };
     Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -130,7 +131,7 @@ fn answer(
     study: &Study,
     families: Option<&FamilyStudy>,
 ) -> anyhow::Result<String> {
-    let best = report::best(study).filter(|_| arguments.explain);
+    let best = study::best(study).filter(|_| arguments.explain);
     let explained = best.map(|(_, planned)| explain::explain(query, &planned.plan));
     if arguments.json {
         return Ok(json::json(query, study, explained.as_deref(), families)? + "\n");
@@ -144,7 +145,7 @@ fn answer(
 
 /// The best plan as a picture; `None` if there is no plan.
 fn drawn(query: &PlanQuery, study: &Study) -> Option<String> {
-    let (entry, planned) = report::best(study)?;
+    let (entry, planned) = study::best(study)?;
     Some(picture::picture(query, entry.policy, planned))
 }
 

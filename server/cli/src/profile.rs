@@ -9,6 +9,7 @@ mod bench;
 mod contention;
 mod cpu_wait;
 mod grid;
+mod known_models;
 mod machine;
 mod page;
 mod progress;
@@ -18,6 +19,7 @@ mod report;
 mod resident;
 mod rotation;
 mod runs;
+mod selection;
 pub mod subjects;
 mod traffic;
 
@@ -26,21 +28,24 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
-use gpulet_core::profile::RowShape;
+use gpulet_core::profile::{RowShape, Source as Origin};
 use models::Loader;
 use node::catalog::Source;
 use node::config::Config;
 use node::environment::Environment;
 use node::output;
+use node::profiles;
 
 use crate::load::interruption;
 use arguments::ProfileArgs;
+pub use bench::cores_words;
 use bench::{Bench, Findings, Recorder};
 use machine::Machine;
 use progress::Bar;
 use report::Report;
 
 use record::Record;
+use selection::Limits;
 use subjects::{Failure, Subject};
 
 /// Exit code after Ctrl-C, as in shells.
@@ -102,11 +107,18 @@ fn profile(
     let time = arguments.time.0;
     let bench = Bench { source: &source, loader: &loader, machine: &machine, time, stop };
     let mut record = Record::open(&arguments.out)?;
+    let names = || subjects.iter().map(|subject| subject.name.as_str());
     if arguments.fresh {
-        record.forget(subjects.iter().map(|subject| subject.name.as_str()))?;
+        record.forget(names())?;
     }
+    // A profile without measured cells holds nothing that measurements continue.
+    if !arguments.predict {
+        record.forget_predictions(names())?;
+    }
+    let others = profiles::named("--from", &arguments.from, Path::new("")).map_err(anyhow::Error::msg)?;
     for subject in &subjects {
-        if let Some(found) = record.header(subject.name.as_str()) {
+        let found = record.header(subject.name.as_str());
+        if let Some(found) = found.filter(|header| header.source != Origin::Predicted) {
             let agrees = bench.check(subject, found).map_err(anyhow::Error::msg);
             agrees.with_context(|| format!("`{}`: model `{}`", arguments.out.display(), subject.name))?;
         }
@@ -117,8 +129,23 @@ fn profile(
         subjects.iter().filter_map(|subject| traffic::coverage(subject.name.as_str(), &subject.shapes));
     findings.notes.extend(covered);
     let mut recorder = Recorder { record: &mut record, bar: &mut bar, findings: &mut findings };
-    let wanted = Wanted { cores: &cores, contention };
-    let interrupted = measure(&bench, &subjects, wanted, &mut recorder, &mut failed);
+    let known = (cores.as_slice(), others.as_slice());
+    let limits = Limits {
+        cells: arguments.budget.and_then(|cells| usize::try_from(cells).ok()),
+        time: arguments.within.map(|time| time.0),
+    };
+    let interrupted = if arguments.predict {
+        selection::predict(&bench, &subjects, known, &mut recorder, &mut failed).map(|()| false)
+    } else if limits.cells.is_some() || limits.time.is_some() {
+        selection::measure(&bench, &subjects, known, limits, &mut recorder, &mut failed)
+    } else {
+        let wanted = Wanted { cores: &cores, contention };
+        measure(&bench, &subjects, wanted, &mut recorder, &mut failed)
+    };
+    let interrupted = interrupted.and_then(|interrupted| {
+        selection::add_work(&bench, &subjects, &mut recorder)?;
+        Ok(interrupted)
+    });
     bar.clear();
     Ok(Report::new(&arguments.out, &machine, &subjects, &record, findings, failed, interrupted?))
 }

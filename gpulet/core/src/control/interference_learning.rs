@@ -178,7 +178,7 @@ impl InterferenceLearning {
             let looked = models.iter().find(|looked| looked.seen.number == number)?;
             let profiles: &[Profile] = looked.model.profiles.as_deref().unwrap_or_default();
             let profile = profiles.iter().find(|profile| profile.device() == device.device_type.name)?;
-            let alone_us = profile.latency_us(Quantile::P50, rows, gpulet.units).ok()? * batches as f64;
+            let alone_us = profile.expected_us(Quantile::P50, rows, gpulet.units).ok()? * batches as f64;
             Some(Run {
                 number,
                 own: Runner { profile, batch: rows, units: gpulet.units },

@@ -37,7 +37,17 @@ fn profile_of(model: &str, one: f64, both: f64) -> Profile {
     };
     let cell = |(batch, units, us)| {
         let (count, doubt, left_out) = (1, None, None);
-        Line::Cell(Cell { batch, units, p50_us: us, p95_us: us, p99_us: us, count, doubt, left_out })
+        Line::Cell(Cell {
+            batch,
+            units,
+            p50_us: us,
+            p95_us: us,
+            p99_us: us,
+            count,
+            doubt,
+            left_out,
+            predicted: None,
+        })
     };
     let cells = [(1, 1, one), (8, 1, one), (1, 2, both), (8, 2, both)].map(cell);
     Profile::of_lines([Line::Profile(header)].into_iter().chain(cells)).unwrap().remove(0)

@@ -39,7 +39,7 @@ impl Contention {
         let cache: f64 = co_located.iter().map(|load| load.cache_pct).sum();
         let watts = power.idle_w + mine.power_w + co_located.iter().map(|load| load.power_w).sum::<f64>();
         let kernels = own.profile.coefficients().map_or(0, |coefficients| coefficients.kernels);
-        let launches = match own.profile.latency_us(Quantile::P50, own.batch, own.units) {
+        let launches = match own.profile.expected_us(Quantile::P50, own.batch, own.units) {
             Ok(time) => (f64::from(kernels) / time).sqrt(),
             Err(_) => 0.0,
         };

@@ -28,7 +28,7 @@ impl Load {
             }
             None => {
                 // Cache use is proportional to the work per second, which is less on a smaller share.
-                let time = |units| profile.latency_us(Quantile::P50, batch, units).ok();
+                let time = |units| profile.expected_us(Quantile::P50, batch, units).ok();
                 let pace = match (time(profile.units_total()), time(units)) {
                     (Some(whole), Some(part)) => whole / part,
                     _ => 1.0,

@@ -60,6 +60,7 @@ fn profile() -> Profile {
         count: 1,
         left_out: None,
         doubt: None,
+        predicted: None,
     };
     Profile::of_lines([Line::Profile(header), Line::Cell(cell)]).unwrap().remove(0)
 }

@@ -15,6 +15,8 @@ pub enum Source {
     TypedIn,
     /// Computed from coefficients or roofline figures; the note describes the method.
     Synthesised,
+    /// Predicted from other models that were measured on the device; no cell was measured.
+    Predicted,
 }
 
 /// Description of a profile.
@@ -50,9 +52,18 @@ pub struct Header {
     pub load_us_per_row: f64,
 }
 
+/// Interval that holds the median of a predicted cell in 90 % of cases.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Lower end, microseconds.
+    pub low_us: f64,
+    /// Upper end, microseconds.
+    pub high_us: f64,
+}
+
 /// Times of one batch size on one share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "CellLine", into = "CellLine")]
 pub struct Cell {
     /// Batch size, rows.
     pub batch: u32,
@@ -64,14 +75,82 @@ pub struct Cell {
     pub p95_us: f64,
     /// 99th percentile of the time, microseconds.
     pub p99_us: f64,
-    /// Measured runs, at least 1. Weight of the cell where cells contradict each other.
+    /// Measured runs, at least 1; 0 for a predicted cell. Weight of the cell where cells contradict each other.
     pub count: u64,
     /// Runs left out because other programs disturbed them; `None` if they were not counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<u64>,
     /// Reason not to trust the times, for readers; `None` without doubts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub doubt: Option<String>,
+    /// The interval of a cell that was predicted and not measured; `None` for a measured one. In a file, `source` is then `predicted`, with
+    /// `low_us` and `high_us`.
+    pub predicted: Option<Interval>,
+}
+
+/// Where the times of a cell come from, if it says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CellSource {
+    Measured,
+    Predicted,
+}
+
+/// A cell as the file has it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CellLine {
+    batch: u32,
+    units: u32,
+    p50_us: f64,
+    p95_us: f64,
+    p99_us: f64,
+    count: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left_out: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    doubt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<CellSource>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    low_us: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    high_us: Option<f64>,
+}
+
+impl TryFrom<CellLine> for Cell {
+    type Error = &'static str;
+
+    fn try_from(line: CellLine) -> Result<Self, Self::Error> {
+        let predicted = match (line.source, line.low_us, line.high_us) {
+            (None | Some(CellSource::Measured), None, None) => None,
+            (Some(CellSource::Predicted), Some(low_us), Some(high_us)) => Some(Interval { low_us, high_us }),
+            _ => {
+                return Err(
+                    "expected `low_us` and `high_us` in a cell with source `predicted`, and in no other",
+                );
+            }
+        };
+        let CellLine { batch, units, p50_us, p95_us, p99_us, count, left_out, doubt, .. } = line;
+        Ok(Self { batch, units, p50_us, p95_us, p99_us, count, left_out, doubt, predicted })
+    }
+}
+
+impl From<Cell> for CellLine {
+    fn from(cell: Cell) -> Self {
+        let Cell { batch, units, p50_us, p95_us, p99_us, count, left_out, doubt, predicted } = cell;
+        Self {
+            batch,
+            units,
+            p50_us,
+            p95_us,
+            p99_us,
+            count,
+            left_out,
+            doubt,
+            source: predicted.map(|_| CellSource::Predicted),
+            low_us: predicted.map(|interval| interval.low_us),
+            high_us: predicted.map(|interval| interval.high_us),
+        }
+    }
 }
 
 /// Memory of a gpulet in addition to the weights.
@@ -125,13 +204,31 @@ pub struct ContentionLine {
     pub count: u64,
 }
 
+/// Work of all operators of one class of the model, from which the times of other models are predicted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkLine {
+    /// Name of the class, such as `convolution`.
+    pub class: String,
+    /// Number of operators.
+    pub operators: f64,
+    /// Multiply-accumulate operations for one row.
+    pub macs: f64,
+    /// Bytes of weights.
+    pub weight_bytes: f64,
+    /// Bytes of activations for one row.
+    pub activation_bytes: f64,
+    /// Sum of the operations that each element of an output takes one after the other.
+    pub path: f64,
+}
+
 /// One line of a profile file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
     /// The start of a profile.
     Profile(Header),
-    /// A measured cell. A later cell of the same batch and units replaces it.
+    /// A measured or predicted cell. A later cell of the same batch and units replaces it.
     Cell(Cell),
     /// Memory for batches up to a size.
     Arena(ArenaLine),
@@ -141,4 +238,6 @@ pub enum Line {
     Contention(ContentionLine),
     /// iGniter's coefficients.
     Coefficients(Coefficients),
+    /// Work of the model's operators. A later line of the same class replaces it.
+    Work(WorkLine),
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{
-    Aggressor, BATCH_MAX, Cell, Coefficients, ContentionLine, Header, Line, Outside, Profile, Quantile,
-    Repair, SHAPES_MAX, Source, Surface, Times,
+    Aggressor, BATCH_MAX, Cell, Coefficients, ContentionLine, Header, Interval, Line, Outside, Profile,
+    Quantile, Repair, SHAPES_MAX, Source, Surface, Times, WorkLine,
 };
 
 /// Largest number of cells in a profile.
@@ -40,6 +40,19 @@ impl fmt::Display for ProfileError {
             write!(f, "line {line}: ")?;
         }
         write!(f, "{}: {}", self.field, self.problem)
+    }
+}
+
+/// Largest number of classes of operators, and longest name of one, bytes.
+const CLASSES_MAX: usize = 64;
+const CLASS_MAX: usize = 64;
+/// Weight of a predicted cell: any measured one that contradicts it decides.
+const PREDICTED: f64 = 1e-3;
+
+impl Cell {
+    /// Upper end of the interval divided by the median: what the doubt about the cell costs; 1 for a measured one.
+    fn upper(&self) -> f64 {
+        self.predicted.map_or(1.0, |interval| interval.high_us / self.p50_us)
     }
 }
 
@@ -81,8 +94,24 @@ fn check_header(header: &Header) -> Result<(), Fault> {
 fn check_cell(cell: &Cell, units_total: u32) -> Result<(), Fault> {
     within("cell.batch", u64::from(cell.batch), BATCH_MAX)?;
     within("cell.units", u64::from(cell.units), units_total)?;
-    if cell.count == 0 {
-        return Err(("cell.count", "expected at least 1 run, got 0".to_owned()));
+    match cell.predicted {
+        None if cell.count == 0 => return Err(("cell.count", "expected at least 1 run, got 0".to_owned())),
+        Some(_) if cell.count > 0 => {
+            return Err(("cell.count", format!("expected 0 runs of a predicted cell, got {}", cell.count)));
+        }
+        Some(Interval { low_us, high_us })
+            if !(low_us > 0.0
+                && low_us <= cell.p50_us
+                && cell.p50_us <= high_us
+                && high_us <= TIME_MAX_US) =>
+        {
+            let problem = format!(
+                "expected above 0 and low_us <= p50_us <= high_us, at most {TIME_MAX_US}, got {low_us}, {} and {high_us}",
+                cell.p50_us
+            );
+            return Err(("cell.low_us", problem));
+        }
+        None | Some(_) => {}
     }
     for (field, time) in
         [("cell.p50_us", cell.p50_us), ("cell.p95_us", cell.p95_us), ("cell.p99_us", cell.p99_us)]
@@ -123,6 +152,24 @@ fn check_contention(line: &ContentionLine, units_total: u32) -> Result<(), Fault
     Ok(())
 }
 
+fn check_work(work: &WorkLine) -> Result<(), Fault> {
+    if work.class.is_empty() || work.class.len() > CLASS_MAX {
+        return Err(("work.class", format!("expected 1 to {CLASS_MAX} bytes")));
+    }
+    for (field, amount) in [
+        ("work.operators", work.operators),
+        ("work.macs", work.macs),
+        ("work.weight_bytes", work.weight_bytes),
+        ("work.activation_bytes", work.activation_bytes),
+        ("work.path", work.path),
+    ] {
+        if !(amount >= 0.0 && amount.is_finite()) {
+            return Err((field, format!("expected 0 or more, got {amount}")));
+        }
+    }
+    Ok(())
+}
+
 /// A profile under construction.
 struct Draft {
     header: Header,
@@ -131,6 +178,7 @@ struct Draft {
     utilisation: BTreeMap<u32, super::UtilisationLine>,
     contention: BTreeMap<(u32, u32, Aggressor), ContentionLine>,
     coefficients: Option<Coefficients>,
+    work: BTreeMap<String, WorkLine>,
 }
 
 impl Draft {
@@ -143,6 +191,7 @@ impl Draft {
             utilisation: BTreeMap::new(),
             contention: BTreeMap::new(),
             coefficients: None,
+            work: BTreeMap::new(),
         })
     }
 
@@ -184,16 +233,25 @@ impl Draft {
                 }
                 self.coefficients = Some(coefficients);
             }
+            Line::Work(work) => {
+                check_work(&work)?;
+                self.work.insert(work.class.clone(), work);
+                if self.work.len() > CLASSES_MAX {
+                    return Err(("work", format!("expected at most {CLASSES_MAX} classes a profile")));
+                }
+            }
         }
         Ok(())
     }
 
-    fn surface(&self, time: TimeOf) -> Surface {
+    /// Times of all cells; those that were predicted are multiplied by `factor`.
+    fn surface(&self, time: TimeOf, factor: fn(&Cell) -> f64) -> Surface {
         let weight = |cell: &Cell| {
             let runs = u32::try_from(cell.count.min(COUNT_MAX)).unwrap_or(u32::MAX);
-            f64::from(runs)
+            if cell.predicted.is_some() { PREDICTED } else { f64::from(runs) }
         };
-        Surface::new(&self.cells.iter().map(|(key, cell)| (*key, (time(cell), weight(cell)))).collect())
+        let value = |cell: &Cell| (factor(cell) * time(cell), weight(cell));
+        Surface::new(&self.cells.iter().map(|(key, cell)| (*key, value(cell))).collect())
     }
 
     fn done(self) -> Result<Profile, Fault> {
@@ -207,10 +265,16 @@ impl Draft {
         ];
         let mut repairs = Vec::new();
         let mut times = Times::Analytic;
+        let mut expected = None;
         if !self.cells.is_empty() {
-            let surfaces = of.map(|(_, time)| self.surface(time));
+            let surfaces = of.map(|(_, time)| self.surface(time, Cell::upper));
+            if self.cells.values().any(|cell| cell.predicted.is_some()) {
+                expected = Some(Box::new(of.map(|(_, time)| self.surface(time, |_| 1.0))));
+            }
             for (surface, (quantile, time)) in surfaces.iter().zip(of) {
-                repairs.extend(self.cells.values().filter_map(|cell| {
+                // Measured cells need not be measured again because a predicted one contradicts them.
+                let measured = self.cells.values().filter(|cell| cell.predicted.is_none());
+                repairs.extend(measured.filter_map(|cell| {
                     let (measured_us, used_us) = (time(cell), surface.at(cell.batch, cell.units)?);
                     let moved = (used_us - measured_us).abs() > 1e-9 * measured_us;
                     moved.then_some(Repair {
@@ -231,7 +295,9 @@ impl Draft {
             utilisation: self.utilisation.into_values().collect(),
             contention: self.contention.into_values().collect(),
             coefficients: self.coefficients,
+            work: self.work.into_values().collect(),
             times,
+            expected,
             repairs,
         })
     }
@@ -283,8 +349,17 @@ impl Profile {
         .map_err(fault)?;
         for (batch, time) in times {
             let (p50_us, p95_us, p99_us) = (time, time, time);
-            let cell =
-                Cell { batch, units: 1, p50_us, p95_us, p99_us, count: 1, left_out: None, doubt: None };
+            let cell = Cell {
+                batch,
+                units: 1,
+                p50_us,
+                p95_us,
+                p99_us,
+                count: 1,
+                left_out: None,
+                doubt: None,
+                predicted: None,
+            };
             draft.add(Line::Cell(cell)).map_err(fault)?;
         }
         draft.done().map_err(fault)
@@ -345,6 +420,7 @@ impl Profile {
         lines.extend(self.utilisation.iter().copied().map(Line::Utilisation));
         lines.extend(self.contention.iter().copied().map(Line::Contention));
         lines.extend(self.coefficients.map(Line::Coefficients));
+        lines.extend(self.work.iter().cloned().map(Line::Work));
         lines
     }
 

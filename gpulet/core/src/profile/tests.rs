@@ -28,6 +28,7 @@ fn cell(batch: u32, units: u32, time: f64) -> Line {
         count: 100,
         left_out: None,
         doubt: None,
+        predicted: None,
     })
 }
 
@@ -134,6 +135,58 @@ fn doubts_about_a_cell_are_kept() {
     assert_eq!(error.to_string(), "cell.doubt: expected at most 1024 bytes");
 }
 
+/// A predicted cell, between 0.8 and 1.5 times the time.
+fn predicted(batch: u32, units: u32, time: f64) -> Line {
+    let Line::Cell(measured) = cell(batch, units, time) else { return cell(batch, units, time) };
+    let interval = Interval { low_us: 0.8 * time, high_us: 1.5 * time };
+    Line::Cell(Cell { count: 0, predicted: Some(interval), ..measured })
+}
+
+#[test]
+fn plans_use_the_upper_end_of_predicted_cells_and_batches_the_expected_time() {
+    let known = profile([cell(1, 4, 100.0), predicted(2, 4, 160.0), predicted(4, 4, 300.0)]);
+    let at = |batch| [known.latency_us(Quantile::P99, batch, 4), known.expected_us(Quantile::P99, batch, 4)];
+    assert_eq!(at(1), [Ok(120.0), Ok(120.0)]);
+    assert_eq!(at(2), [Ok(1.2 * 240.0), Ok(1.2 * 160.0)]);
+    assert_eq!((known.predicted().count(), known.cells().len()), (2, 3));
+    let text = known.write().unwrap();
+    assert!(text.contains(r#""count":0,"source":"predicted","low_us":128.0,"high_us":240.0"#), "{text}");
+    assert!(Profile::read(&text).unwrap()[0].predicted().eq(known.predicted()));
+    let sure = known.without_doubt();
+    assert_eq!(sure.latency_us(Quantile::P99, 2, 4), Ok(1.2 * 160.0));
+    assert_eq!((sure.predicted().count(), sure.expected_us(Quantile::P50, 4, 4)), (0, Ok(300.0)));
+    assert_eq!(Profile::read(&sure.write().unwrap()).unwrap()[0].latency_us(Quantile::P50, 4, 4), Ok(300.0));
+}
+
+#[test]
+fn work_of_operators_is_kept_by_class() {
+    let work = |class: &str, macs| {
+        let class = class.to_owned();
+        WorkLine { class, operators: 2.0, macs, weight_bytes: 8.0, activation_bytes: 4.0, path: 1.0 }
+    };
+    let lines = [work("convolution", 5.0), work("other", 0.0), work("convolution", 6.0)].map(Line::Work);
+    let known = profile(std::iter::once(cell(1, 4, 40.0)).chain(lines));
+    assert_eq!(known.work(), [work("convolution", 6.0), work("other", 0.0)]);
+    assert_eq!(Profile::read(&known.write().unwrap()).unwrap()[0].work(), known.work());
+    for (wrong, says) in [
+        (work("", 1.0), "work.class: expected 1 to 64 bytes"),
+        (work("other", -1.0), "work.macs: expected 0 or more, got -1"),
+    ] {
+        let error = Profile::of_lines([Line::Profile(header(16)), Line::Work(wrong)]).unwrap_err();
+        assert_eq!(error.to_string(), says);
+    }
+}
+
+#[test]
+fn a_measured_cell_replaces_a_predicted_one_and_decides_where_they_contradict() {
+    let known =
+        profile([predicted(1, 4, 90.0), predicted(2, 4, 500.0), cell(4, 4, 400.0), cell(1, 4, 100.0)]);
+    assert_eq!(known.predicted().map(|cell| cell.batch).collect::<Vec<_>>(), [2]);
+    let [two, four] = [2, 4].map(|batch| known.latency_us(Quantile::P50, batch, 4).unwrap());
+    assert!((two / 400.0 - 1.0).abs() < 1e-3 && (four / 400.0 - 1.0).abs() < 1e-3, "{two} {four}");
+    assert!(known.repairs().iter().all(|repair| repair.batch == 4), "{:?}", known.repairs());
+}
+
 #[test]
 fn invalid_lines_name_the_field() {
     let first = serde_json::to_string(&Line::Profile(header(16))).unwrap();
@@ -160,6 +213,18 @@ fn invalid_lines_name_the_field() {
         (
             "HEAD\n{\"cell\":{\"batch\":1,\"units\":1,\"p50_us\":-2,\"p95_us\":1,\"p99_us\":1,\"count\":1}}",
             "line 2: cell.p50_us: expected above 0",
+        ),
+        (
+            "HEAD\n{\"cell\":{\"batch\":1,\"units\":1,\"p50_us\":1,\"p95_us\":1,\"p99_us\":1,\"count\":0,\"source\":\"predicted\"}}",
+            "line 2: line: expected a JSON object like {\"cell\": ...}: expected `low_us` and `high_us` in a cell with source `predicted`",
+        ),
+        (
+            "HEAD\n{\"cell\":{\"batch\":1,\"units\":1,\"p50_us\":1,\"p95_us\":1,\"p99_us\":1,\"count\":0,\"source\":\"predicted\",\"low_us\":2,\"high_us\":3}}",
+            "line 2: cell.low_us: expected above 0 and low_us <= p50_us <= high_us, at most 3600000000, got 2, 1 and 3",
+        ),
+        (
+            "HEAD\n{\"cell\":{\"batch\":1,\"units\":1,\"p50_us\":1,\"p95_us\":1,\"p99_us\":1,\"count\":5,\"source\":\"predicted\",\"low_us\":1,\"high_us\":3}}",
+            "line 2: cell.count: expected 0 runs of a predicted cell, got 5",
         ),
         (
             "HEAD\n{\"contention\":{\"batch\":1,\"units\":15,\"aggressor\":\"stream\",\"aggressor_units\":2,\"slowdown\":1,\"pressure\":1,\"count\":1}}",
@@ -203,7 +268,7 @@ proptest! {
         cells in prop::collection::vec((1_u32..12, 1_u32..=16, 1.0_f64..1_000.0, 1_u64..1_000), 1..60),
     ) {
         let lines = cells.iter().map(|&(batch, units, time, count)| {
-            Line::Cell(Cell { batch, units, p50_us: time, p95_us: time, p99_us: time, count, left_out: None, doubt: None })
+            Line::Cell(Cell { batch, units, p50_us: time, p95_us: time, p99_us: time, count, left_out: None, doubt: None, predicted: None })
         });
         let known = profile(lines);
         for units in 1..=16 {

@@ -46,6 +46,7 @@ pub fn cell(batch: u32, units: u32, time_us: f64) -> Line {
         count: 1,
         left_out: None,
         doubt: None,
+        predicted: None,
     })
 }
 

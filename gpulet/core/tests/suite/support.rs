@@ -174,6 +174,7 @@ pub fn table(header: Header, cells: impl IntoIterator<Item = (u32, u32, f64)>) -
             count: 1,
             left_out: None,
             doubt: None,
+            predicted: None,
         })
     };
     let lines = std::iter::once(Line::Profile(header)).chain(cells.into_iter().map(cell));

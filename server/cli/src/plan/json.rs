@@ -9,14 +9,15 @@ use gpulet_core::profile::{Quantile, RowShape, Source};
 use gpulet_core::validate::{SlotPrediction, Unused, Violation};
 use serde::Serialize;
 
+use super::doubt::Doubt;
 use super::explain::Explained;
 use super::families::{FamiliesLine, FamilyStudy};
 use super::pipelines::PlannedPipeline;
 use super::reading::PlanQuery;
-use super::report::{best, memory_bytes, notes};
+use super::report::{memory_bytes, notes};
 use super::shortage::infeasible_words;
 use super::splitting::SplitChoice;
-use super::study::{Entry, Growth, Least, Study};
+use super::study::{Entry, Growth, Least, Study, best};
 
 /// The JSON object of a study.
 #[derive(Serialize)]
@@ -39,6 +40,9 @@ struct Answer<'a> {
     least: &'a Least,
     /// Policies with their plans, the best first.
     policies: Vec<PolicyLine<'a>>,
+    /// What the doubt about predicted cells costs the best plan; left out without such cells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    doubt: Option<Doubt>,
     /// Explanation of the best plan, with `--explain`.
     explained: Option<&'a [Explained]>,
     /// Why the times may not hold for these workloads.
@@ -68,6 +72,9 @@ struct ProfileLine<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     shapes: &'a [RowShape],
     repairs: usize,
+    /// Number of cells, and of those that were predicted and not measured.
+    cells: usize,
+    predicted: usize,
 }
 
 #[derive(Serialize)]
@@ -167,6 +174,8 @@ pub fn json(
                 note: &profile.header().note,
                 shapes: profile.shapes(),
                 repairs: profile.repairs().len(),
+                cells: profile.cells().len(),
+                predicted: profile.predicted().count(),
             })
             .collect(),
         families: families
@@ -174,6 +183,7 @@ pub fn json(
             .map(|(families, question)| FamiliesLine::of(question, families)),
         least: &study.least,
         policies: study.entries.iter().map(PolicyLine::from).collect(),
+        doubt: Doubt::of(query, study),
         explained,
         warnings: &query.warnings,
         notes: notes(query, study),

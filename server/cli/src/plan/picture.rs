@@ -6,8 +6,7 @@ use gpulet_core::problem::{Device, Problem};
 
 use super::format;
 use super::reading::PlanQuery;
-use super::report::slots;
-use super::study::Planned;
+use super::study::{Planned, slots};
 
 const NOTE: &str = "height: share of the device; width: time; grey: not allocated; \
                     times: worst case from arrival to response, of the objective";

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use charts::number;
-use gpulet_core::plan::{Gpulet, Plan};
+use gpulet_core::plan::Plan;
 use gpulet_core::problem::{Device, Problem};
 use gpulet_core::profile::Source;
-use gpulet_core::validate::SlotPrediction;
 use node::output;
 
+use super::doubt::{self, Doubt};
 use super::families::{self, FamilyStudy};
 use super::format;
 use super::reading::PlanQuery;
 use super::shortage::infeasible_words;
-use super::study::{Entry, Growth, Least, Planned, Study, same_cost};
+use super::study::{Growth, Least, Planned, Study, best, same_cost, slots};
 
 /// Least unused share of a device that the report names.
 const UNUSED_LEAST: f64 = 0.001;
@@ -47,6 +47,9 @@ pub fn text(query: &PlanQuery, study: &Study, families: Option<&FamilyStudy>) ->
         let _ = writeln!(text, "\n{}", needed(&query.problem, planned, &study.least));
         text.push_str(&headroom(&query.problem, planned));
         text.push_str(&unused(planned));
+        if let Some(doubt) = Doubt::of(query, study) {
+            let _ = writeln!(text, "{}", doubt.words(planned));
+        }
         for violation in &planned.validation.violations {
             let _ = writeln!(text, "violation: {violation}");
         }
@@ -58,12 +61,6 @@ pub fn text(query: &PlanQuery, study: &Study, families: Option<&FamilyStudy>) ->
         let _ = writeln!(text, "note: {note}");
     }
     text
-}
-
-/// The first entry, if it has a plan.
-pub fn best(study: &Study) -> Option<(&Entry, &Planned)> {
-    let entry = study.entries.first()?;
-    Some((entry, entry.outcome.as_ref().ok()?))
 }
 
 /// One line about the problem.
@@ -165,28 +162,6 @@ fn gpulets(query: &PlanQuery, planned: &Planned) -> String {
     text
 }
 
-/// Every slot that the validator could predict, with its device and gpulet.
-pub fn slots<'a>(
-    problem: &'a Problem,
-    planned: &'a Planned,
-) -> impl Iterator<Item = (&'a Device, &'a Gpulet, &'a gpulet_core::plan::Slot, &'a SlotPrediction)> {
-    let devices: BTreeMap<&str, &Device> =
-        problem.devices().iter().map(|device| (device.name.as_str(), device)).collect();
-    let mut predictions = planned.validation.slots.iter().peekable();
-    let all =
-        planned.plan.gpulets.iter().flat_map(|gpulet| gpulet.slots.iter().map(move |slot| (gpulet, slot)));
-    all.filter_map(move |(gpulet, slot)| {
-        let device = devices.get(gpulet.device.as_str())?;
-        // Slots that the profile does not cover have no prediction. The others are in the plan's order.
-        let predicted = predictions.next_if(|predicted| {
-            predicted.device == gpulet.device
-                && predicted.first_unit == gpulet.first_unit
-                && predicted.workload == slot.workload
-        })?;
-        Some((*device, gpulet, slot, predicted))
-    })
-}
-
 /// How many devices the plan needs, and how many any plan needs.
 fn needed(problem: &Problem, planned: &Planned, least: &Least) -> String {
     let used = planned.validation.devices_used;
@@ -276,6 +251,7 @@ pub fn notes(query: &PlanQuery, study: &Study) -> Vec<String> {
             Source::Measured => "measured",
             Source::TypedIn => "entered manually",
             Source::Synthesised => "synthesised",
+            Source::Predicted => "predicted",
         };
         let key = (header.device.as_str(), header.engine.as_str(), source, header.note.as_str());
         said.entry(key).or_default().push(profile.model());
@@ -295,6 +271,7 @@ pub fn notes(query: &PlanQuery, study: &Study) -> Vec<String> {
     for choice in &query.splits {
         notes.push(format!("{} is {}", choice.workload, choice.reason));
     }
+    notes.extend(query.profiles.iter().filter_map(doubt::note));
     if !query.interference_is_set {
         notes.push("interference is not set: the plan assumes no slowdown by co-located batches".to_owned());
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpulet_core::placement::{Exact, Infeasible, Policy};
-use gpulet_core::plan::Plan;
+use gpulet_core::plan::{Gpulet, Plan, Slot};
 use gpulet_core::problem::{Device, DeviceType, Problem, Workload};
-use gpulet_core::validate::{Validation, validate};
+use gpulet_core::validate::{SlotPrediction, Validation, validate};
 use serde::Serialize;
 use variant_plan::each_batch;
 
@@ -93,7 +93,7 @@ pub struct Dedicated {
 
 impl Planned {
     /// Plans, and validates the plan.
-    fn find(problem: &Problem, policy: &Policy) -> Result<Self, Infeasible> {
+    pub(super) fn find(problem: &Problem, policy: &Policy) -> Result<Self, Infeasible> {
         let mut planned = Self::of(problem, policy.place(problem)?);
         planned.growth_replanned = growth(problem, policy, &planned);
         Ok(planned)
@@ -157,6 +157,34 @@ pub fn same_cost(problem: &Problem) -> Option<f64> {
     let first = problem.devices().first()?.cost;
     let same = problem.devices().iter().all(|device| device.cost.to_bits() == first.to_bits());
     (same && first > 0.0).then_some(first)
+}
+
+/// The first entry, if it has a plan.
+pub fn best(study: &Study) -> Option<(&Entry, &Planned)> {
+    let entry = study.entries.first()?;
+    Some((entry, entry.outcome.as_ref().ok()?))
+}
+
+/// Every slot that the validator could predict, with its device and gpulet.
+pub fn slots<'a>(
+    problem: &'a Problem,
+    planned: &'a Planned,
+) -> impl Iterator<Item = (&'a Device, &'a Gpulet, &'a Slot, &'a SlotPrediction)> {
+    let devices: BTreeMap<&str, &Device> =
+        problem.devices().iter().map(|device| (device.name.as_str(), device)).collect();
+    let mut predictions = planned.validation.slots.iter().peekable();
+    let all =
+        planned.plan.gpulets.iter().flat_map(|gpulet| gpulet.slots.iter().map(move |slot| (gpulet, slot)));
+    all.filter_map(move |(gpulet, slot)| {
+        let device = devices.get(gpulet.device.as_str())?;
+        // Slots that the profile does not cover have no prediction. The others are in the plan's order.
+        let predicted = predictions.next_if(|predicted| {
+            predicted.device == gpulet.device
+                && predicted.first_unit == gpulet.first_unit
+                && predicted.workload == slot.workload
+        })?;
+        Some((*device, gpulet, slot, predicted))
+    })
 }
 
 /// The same problem with all rates multiplied by a factor.

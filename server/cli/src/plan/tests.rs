@@ -106,7 +106,7 @@ fn code(arguments: &PlanArgs) -> String {
 #[test]
 fn the_published_twelve_need_six_gpus_and_that_is_proved() {
     let (_, study, _) = read_and_studied(&arguments(EXAMPLE, &[]));
-    let (entry, planned) = report::best(&study).unwrap();
+    let (entry, planned) = study::best(&study).unwrap();
     println!("{} {:?} {:?}", planned.validation.devices_used, planned.growth_unchanged, study.least);
     assert_eq!((entry.policy, planned.validation.devices_used), ("tessera", 6));
     assert!(planned.validation.is_sound());
@@ -200,7 +200,7 @@ fn explanations_agree_with_the_validator() {
         [(EXAMPLE, "tessera"), (EXAMPLE, "igniter"), (EXAMPLE, "temporal"), (&small, "fast-gshare")]
     {
         let (query, study, _) = read_and_studied(&arguments(file, &["--policy", policy]));
-        let (_, planned) = report::best(&study).unwrap();
+        let (_, planned) = study::best(&study).unwrap();
         let explained = explain::explain(&query, &planned.plan);
         let slots: usize = planned.plan.gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();
         assert_eq!(explained.len(), slots, "{policy}");
@@ -296,7 +296,7 @@ fn pictures_show_every_slot_once_and_are_well_formed() {
         [(EXAMPLE, "tessera"), (EXAMPLE, "temporal"), (&small, "temporal"), (&small, "fast-gshare")]
     {
         let (query, study, _) = read_and_studied(&arguments(file, &["--policy", policy]));
-        let (_, planned) = report::best(&study).unwrap();
+        let (_, planned) = study::best(&study).unwrap();
         let svg = drawn(&query, &study).unwrap();
         assert!(is_well_formed(&svg).unwrap() > 20);
         let slots: usize = planned.plan.gpulets.iter().map(|gpulet| gpulet.slots.len()).sum();
@@ -367,4 +367,28 @@ fn the_guide_shows_what_the_command_prints() {
     assert!(printed.contains(compared), "{printed}");
     let (query, study, _) = read_and_studied(&arguments(EXAMPLE, &[]));
     assert_eq!(drawn(&query, &study).as_deref(), Some(include_str!("../../../../docs/plan/igniter-12.svg")));
+}
+
+#[test]
+fn predicted_cells_are_told_with_what_their_doubt_costs() {
+    let bench = Bench::new(SMALL);
+    let profiles = PROFILES.replace(
+        r#""batch":8,"units":1,"p50_us":40000,"p95_us":41000,"p99_us":42000,"count":200"#,
+        r#""batch":8,"units":1,"p50_us":40000,"p95_us":41000,"p99_us":42000,"count":0,"source":"predicted","low_us":30000,"high_us":48000"#,
+    );
+    std::fs::write(bench.folder.path().join("profiles/cpu.jsonl"), profiles).unwrap();
+    let text = bench.answer(&[]);
+    for part in [
+        "doubt: some batch times are predicted, and planned at the upper ends of their intervals; as expected, all rates may grow by",
+        "to know more: `tessera profile --model light --batches",
+        "note: 1 of 4 cells of light on cpu predicted, not measured: batch 8 on 1 core\n",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let json = bench.json(&[]);
+    assert_eq!((&json["profiles"][0]["predicted"], &json["profiles"][0]["cells"]), (&1.into(), &4.into()));
+    let planned = json["policies"][0]["growth_unchanged"].as_f64().unwrap();
+    let expected = json["doubt"]["growth_unchanged"].as_f64().unwrap();
+    assert!(expected >= planned, "{expected} {planned}");
+    assert!(Bench::new(SMALL).json(&[])["doubt"].is_null());
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use gpulet_core::profile::{BATCH_MAX, UNITS_MAX};
+use gpulet_core::profile::{BATCH_MAX, CELLS_MAX, UNITS_MAX};
 use models::TimeSpan;
 use node::config::ConfigArgs;
 
@@ -44,6 +44,21 @@ pub struct ProfileArgs {
     /// that computes, and that streams through memory. Needs at least one more core. Takes about five times as long.
     #[arg(long)]
     pub contention: bool,
+    /// Measure at most this many cells, those whose outcome is expected to change a plan most, and predict the others with intervals. Ends
+    /// earlier when no other measurement is expected to change the plan. The plan has the objective of `models.NAME.slo`.
+    #[arg(long, value_name = "CELLS", value_parser = clap::value_parser!(u32).range(1..=CELLS_MAX as i64), conflicts_with = "contention")]
+    pub budget: Option<u32>,
+    /// The same, for at most this time.
+    #[arg(long, value_name = "TIME", value_parser = within, conflicts_with = "contention")]
+    pub within: Option<TimeSpan>,
+    /// Measure nothing: predict all cells from the operators of the model and from measured models of this machine. Needs at least 3 of these, with
+    /// the same engine, in the --out file or in those of --from.
+    #[arg(long, conflicts_with_all = ["budget", "within", "contention", "fresh"])]
+    pub predict: bool,
+    /// Files with profiles of measured models of this machine, from which cells are predicted in addition to those of the --out file; the last
+    /// component may contain one `*`. May be repeated.
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub from: Vec<String>,
     /// Measure these models again from the start; profiles of others stay in the file.
     #[arg(long)]
     pub fresh: bool,
@@ -66,6 +81,8 @@ Examples:
   tessera profile --repository ./models --model resnet50 --batches 1,8 --cores 1,2 --time 500ms
   tessera profile --repository ./models --model minilm --shape input_ids=128 --shape attention_mask=128
   tessera profile --repository ./models --from-traffic http://127.0.0.1:8000
+  tessera profile --repository ./models --within 2m      the cells that matter for plans; the others are predicted
+  tessera profile --repository ./models --model new --predict
 
 Each batch is run until three successive medians agree within 5 %, then measured with changing inputs. Runs during
 which threads waited for a core are left out and counted. Measure on an idle machine.
@@ -96,6 +113,18 @@ pub fn time(text: &str) -> Result<TimeSpan, String> {
         return Ok(span);
     }
     Err(format!("expected {SHORTEST} to {LONGEST}, got {span}"))
+}
+
+/// Shortest and longest time for a whole run.
+const WITHIN: (TimeSpan, TimeSpan) =
+    (TimeSpan(std::time::Duration::from_secs(1)), TimeSpan(std::time::Duration::from_secs(86_400)));
+
+fn within(text: &str) -> Result<TimeSpan, String> {
+    let span: TimeSpan = text.parse().map_err(|error: models::InvalidTimeSpan| error.to_string())?;
+    if (WITHIN.0..=WITHIN.1).contains(&span) {
+        return Ok(span);
+    }
+    Err(format!("expected {} to {}, got {span}", WITHIN.0, WITHIN.1))
 }
 
 #[cfg(test)]

@@ -184,8 +184,31 @@ impl Bench<'_> {
         }
     }
 
+    /// Header of the profile of a model that was never loaded. `rows` are the shapes that it is predicted at, `bytes` the size of its files.
+    pub fn predicted_header(
+        &self,
+        subject: &Subject,
+        engine: &str,
+        rows: BTreeMap<String, Vec<u64>>,
+        bytes: u64,
+    ) -> Header {
+        let assumed = RowShape { inputs: rows, share: None, assumed: true };
+        let shapes = match subject.shapes.as_slice() {
+            [] if assumed.inputs.is_empty() => Vec::new(),
+            [] => vec![assumed],
+            named => named.to_vec(),
+        };
+        Header {
+            source: Origin::Predicted,
+            note: format!("{}version {}; memory of its files", self.note_prefix(engine), subject.version),
+            shapes,
+            weights_bytes: Some(bytes),
+            ..self.header_of(subject, engine)
+        }
+    }
+
     /// The fields of the header that are known before the model is loaded.
-    fn header_of(&self, subject: &Subject, engine: &str) -> Header {
+    pub fn header_of(&self, subject: &Subject, engine: &str) -> Header {
         Header {
             version: 1,
             model: subject.name.to_string(),
@@ -201,7 +224,8 @@ impl Bench<'_> {
         }
     }
 
-    fn note_prefix(&self, engine: &str) -> String {
+    /// What all profiles of this machine and engine begin their notes with.
+    pub fn note_prefix(&self, engine: &str) -> String {
         format!("{}; {}; ", self.machine.words, engine_words(engine, self.loader))
     }
 
@@ -337,6 +361,7 @@ fn cell_line(batch: u32, units: u32, measured: &Measured) -> Line {
         count: measured.count as u64,
         left_out: Some(measured.left_out as u64),
         doubt: None,
+        predicted: None,
     })
 }
 

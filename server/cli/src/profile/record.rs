@@ -10,9 +10,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use gpulet_core::profile::{Aggressor, Header, Line, Profile};
+use gpulet_core::profile::{Aggressor, Header, Line, Profile, Source};
 use node::files::read_text;
 
+use super::known_models::measured;
 use super::machine::DEVICE;
 
 /// Largest file.
@@ -57,13 +58,22 @@ impl Record {
         self.place(model).and_then(|place| self.profiles.get(place)).map_or(&[], Vec::as_slice)
     }
 
-    /// The batches and cores of a model's cells.
+    /// The batches and cores of a model's measured cells.
     pub fn cells(&self, model: &str) -> BTreeSet<(u32, u32)> {
-        let cell = |line: &Line| match line {
-            Line::Cell(cell) => Some((cell.batch, cell.units)),
-            _ => None,
-        };
-        self.lines(model).iter().filter_map(cell).collect()
+        measured(self.lines(model)).iter().map(|cell| (cell.batch, cell.units)).collect()
+    }
+
+    /// All profiles of the file.
+    pub fn profiles(&self) -> impl Iterator<Item = Profile> {
+        self.profiles.iter().filter_map(|lines| Profile::of_lines(lines.iter().cloned()).ok()?.pop())
+    }
+
+    /// Removes models' profiles in which no cell was measured: their cells are measured, or predicted again.
+    pub fn forget_predictions<'a>(&mut self, models: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+        let only_predicted = models
+            .filter(|model| self.header(model).is_some_and(|header| header.source == Source::Predicted));
+        let only_predicted: Vec<&str> = only_predicted.collect();
+        self.forget(only_predicted.into_iter())
     }
 
     /// The batches, cores and loads under which a model was measured.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use charts::{number, percent};
 use gpulet_core::profile::{
-    ArenaLine, Cell, ContentionLine, Header, Line, Profile, Utilisation, UtilisationLine, listed_shapes,
+    ArenaLine, Cell, ContentionLine, Header, Interval, Line, Profile, Utilisation, UtilisationLine,
+    listed_shapes,
 };
 use node::output;
 use serde::Serialize;
@@ -155,8 +156,17 @@ impl Report {
                     number(answer.rows_per_s),
                     format!("{:.2}", answer.speed_up),
                     format!("{:.2}", answer.speed_up_per_core),
-                    number(cell.count as f64),
-                    cell.left_out.map_or_else(|| "-".to_owned(), |count| number(count as f64)),
+                    match &cell.predicted {
+                        None => number(cell.count as f64),
+                        Some(_) => "predicted".to_owned(),
+                    },
+                    match (&cell.predicted, cell.left_out) {
+                        (Some(Interval { low_us, high_us }), _) => {
+                            format!("{} to {} ms", number(low_us / 1e3), number(high_us / 1e3))
+                        }
+                        (None, Some(count)) => number(count as f64),
+                        (None, None) => "-".to_owned(),
+                    },
                 ]
             })
         });
@@ -215,7 +225,7 @@ impl ModelReport {
                 Line::Utilisation(line) => {
                     utilisation.insert(line.batch, *line);
                 }
-                Line::Profile(_) | Line::Coefficients(_) => {}
+                Line::Profile(_) | Line::Coefficients(_) | Line::Work(_) => {}
             }
         }
         let cells = known.values().map(|cell| {
@@ -241,9 +251,11 @@ impl ModelReport {
         }
     }
 
-    /// The cell with the most rows per second; the first if there are several.
+    /// The cell with the most rows per second, of the measured ones if there are any; the first if there are several.
     pub fn fastest(&self) -> Option<&CellReport> {
-        self.cells.iter().reduce(|best, cell| if cell.rows_per_s > best.rows_per_s { cell } else { best })
+        let some_measured = self.cells.iter().any(|cell| cell.cell.predicted.is_none());
+        let counted = self.cells.iter().filter(|cell| cell.cell.predicted.is_none() || !some_measured);
+        counted.reduce(|best, cell| if cell.rows_per_s > best.rows_per_s { cell } else { best })
     }
 
     /// Describes the highest throughput and the memory of the model.
@@ -365,6 +377,7 @@ mod tests {
             count: 100,
             left_out: None,
             doubt: None,
+            predicted: None,
         })
     }
 

@@ -365,3 +365,113 @@ fn contention_needs_a_free_core() {
     );
     assert_eq!(fewest(&[1, 2], 2).unwrap(), 1);
 }
+
+fn predicted(place: &Place) -> Vec<(String, u32)> {
+    let of = |profile: &Profile| {
+        let model = profile.model().to_owned();
+        profile.predicted().map(|cell| (model.clone(), cell.batch)).collect::<Vec<_>>()
+    };
+    place.profiles().iter().flat_map(of).collect()
+}
+
+#[test]
+fn with_a_budget_some_cells_are_measured_and_the_others_predicted() {
+    let place = Place::new();
+    let answer = place.go(&["--budget", "3", "--fresh"]).unwrap();
+    assert!(answer.failed.is_empty() && !answer.interrupted, "{:?}", answer.failed);
+    let (all, open) = (place.cells(), predicted(&place));
+    assert!(
+        all.len() == 4 && !open.is_empty() && open.iter().all(|(model, _)| model == "steady"),
+        "{open:?}"
+    );
+    let text = answer.text();
+    assert!(
+        text.contains("steady: ") && text.contains(" of 3 cells measured, the others predicted: "),
+        "{text}"
+    );
+    assert!(text.contains("predicted from its own measured cells only: a synthetic model"), "{text}");
+    // What was predicted is measured by a run without limits, and then has no interval.
+    let answer = place.go(&[]).unwrap();
+    let measured = answer.models.iter().flat_map(|model| &model.cells).filter(|cell| cell.settled.is_some());
+    assert_eq!((measured.count(), predicted(&place).len()), (open.len(), 0));
+    assert_eq!(place.cells().len(), 4);
+}
+
+#[test]
+fn no_cell_is_measured_after_the_time_is_over_or_twice() {
+    let place = Place::new();
+    place.go(&["--model", "alone"]).unwrap();
+    let answer = place.go(&["--within", "1s", "--model", "steady", "--time", "600ms"]).unwrap();
+    assert!(
+        answer.text().contains("1 of 3 cells measured, the others predicted: --within has passed"),
+        "{}",
+        answer.text()
+    );
+    let again = place.go(&["--within", "1h", "--model", "alone"]).unwrap();
+    assert!(again.text().contains("alone: 1 of 1 cells measured"), "{}", again.text());
+    assert!(again.models[0].cells[0].settled.is_none(), "it was there");
+}
+
+/// Profiles of three models that were measured on this machine as the embedded one was.
+fn of_three(own: &str) -> String {
+    let profile = |(name, factor): (&str, f64)| {
+        let mut known = Profile::read(own).unwrap().remove(0).lines();
+        for line in &mut known {
+            match line {
+                Line::Profile(header) => name.clone_into(&mut header.model),
+                Line::Cell(cell) => {
+                    for time in [&mut cell.p50_us, &mut cell.p95_us, &mut cell.p99_us] {
+                        *time *= factor;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Profile::of_lines(known).unwrap().remove(0).write().unwrap()
+    };
+    [("a", 0.98), ("b", 1.0), ("c", 1.02)].map(profile).concat()
+}
+
+#[test]
+fn a_model_that_never_ran_is_predicted_from_others_and_measured_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let go_with = |more: &[&str]| {
+        let usual = ["tessera", "profile", "--cores", "1", "--batches", "1,4"];
+        go(&parse(&[&usual[..], more].concat()), &AtomicBool::new(false))
+    };
+    go_with(&["--out", &path("measured.jsonl"), "--time", "5ms"]).unwrap();
+    let measured = fs::read_to_string(path("measured.jsonl")).unwrap();
+    assert!(measured.contains(r#"{"work":{"class":"matrix_product","operators":3.0"#), "{measured}");
+    let out = path("new.jsonl");
+    let refusal = format!("{:#}", go_with(&["--out", &out, "--predict"]).unwrap_err());
+    assert!(
+        refusal.starts_with("--predict: 0 measured models with engine `tract` on this machine"),
+        "{refusal}"
+    );
+    fs::write(path("known.jsonl"), of_three(&measured)).unwrap();
+    let known = path("known*.jsonl");
+    let answer = go_with(&["--out", &out, "--predict", "--from", &known]).unwrap();
+    let text = answer.text();
+    assert!(
+        text.contains("digits: 2 cells predicted from 3 measured models") && text.contains(" to "),
+        "{text}"
+    );
+    let read = |file: &str| Profile::read(&fs::read_to_string(file).unwrap()).unwrap().remove(0);
+    let (guess, truth) = (read(&out), read(&path("measured.jsonl")));
+    assert_eq!((guess.header().source, guess.predicted().count()), (Origin::Predicted, 2));
+    assert!(guess.weights_bytes().is_some_and(|bytes| bytes > 10_000));
+    let ratio =
+        guess.expected_us(Quantile::P50, 4, 1).unwrap() / truth.expected_us(Quantile::P50, 4, 1).unwrap();
+    assert!((0.8..1.25).contains(&ratio), "{ratio}");
+    let planned = guess.latency_us(Quantile::P50, 4, 1).unwrap();
+    assert!(planned > guess.expected_us(Quantile::P50, 4, 1).unwrap());
+    let refused = go_with(&["--out", &out, "--predict"]).unwrap_err();
+    assert!(format!("{refused:#}").contains("0 measured models"));
+    assert_eq!(read(&out), guess, "a prediction that cannot be made leaves the one before");
+    // Measuring replaces the predicted profile.
+    let answer = go_with(&["--out", &out, "--time", "5ms"]).unwrap();
+    assert!(answer.failed.is_empty(), "{:?}", answer.failed);
+    let now = read(&out);
+    assert_eq!((now.header().source, now.predicted().count(), now.cells().len()), (Origin::Measured, 0, 2));
+}

@@ -233,7 +233,7 @@ impl Checks<'_> {
     fn objective_by_profile(&self, name: &ModelName, slo: Duration) -> Option<Finding> {
         let own = self.profiles.iter().filter(|profile| profile.model() == name.as_str());
         let fastest = own.filter_map(|profile| {
-            let us = profile.latency_us(Quantile::P50, 1, profile.units_total()).ok()?;
+            let us = profile.expected_us(Quantile::P50, 1, profile.units_total()).ok()?;
             Some((Duration::from_nanos((us * 1e3) as u64), profile.device()))
         });
         let (shortest, device) = fastest.min()?;

@@ -79,6 +79,7 @@ mod tests {
             count: 1,
             left_out: None,
             doubt: None,
+            predicted: None,
         };
         Profile::of_lines([Line::Profile(header), Line::Cell(cell)]).unwrap().remove(0)
     }

@@ -201,7 +201,10 @@ pub fn known_of(devices: &Devices, loaded: &Loaded) -> Known {
     let known = units.into_iter().filter_map(|(device_type, units)| {
         let cores = device_type == CoresDevice::DEVICE_TYPE;
         match profile_of(devices.profiles(), device_type, &loaded.name, &hash) {
-            Some(profile) if cores => Some(held_by_each(profile)),
+            Some(profile) if cores => Some(
+                with_measured(profile, loaded.measured_cores, &loaded.measured)
+                    .and_then(|own| held_by_each(&own)),
+            ),
             Some(profile) => Some(Ok(profile.clone())),
             None => cores.then(|| held_by_each(&synthesised(loaded, units)?)),
         }
@@ -221,6 +224,24 @@ pub fn session_bytes(devices: &Devices, loaded: &Loaded, rows: u32) -> u64 {
     profile.and_then(|profile| profile.arena_bytes(rows)).unwrap_or(0)
 }
 
+/// Replaces predicted cells by the batch times that were measured on this many cores during the load.
+fn with_measured(profile: &Profile, cores: u32, measured: &[(u32, Duration)]) -> Result<Profile, String> {
+    if profile.predicted().next().is_none() {
+        return Ok(profile.clone());
+    }
+    let mut lines = profile.lines();
+    for line in &mut lines {
+        let Line::Cell(cell) = line else { continue };
+        let time = measured.iter().find(|(rows, _)| *rows == cell.batch && cores == cell.units);
+        let Some((_, time)) = time.filter(|_| cell.predicted.is_some()) else { continue };
+        let p50_us = (time.as_secs_f64() * 1e6).max(1.0);
+        let tail = |time_us: f64| p50_us * time_us / cell.p50_us;
+        let (p95_us, p99_us) = (tail(cell.p95_us), tail(cell.p99_us));
+        *cell = Cell { p50_us, p95_us, p99_us, count: 1, predicted: None, ..cell.clone() };
+    }
+    only(profile.model(), lines)
+}
+
 /// Counts the weights as part of the memory of each gpulet, because sessions on cores do not share weights.
 fn held_by_each(profile: &Profile) -> Result<Profile, String> {
     let weights = profile.weights_bytes().unwrap_or(0);
@@ -230,7 +251,11 @@ fn held_by_each(profile: &Profile) -> Result<Profile, String> {
         match line {
             Line::Profile(header) => header.weights_bytes = None,
             Line::Arena(arena) => arena.bytes = arena.bytes.saturating_add(weights),
-            Line::Cell(_) | Line::Utilisation(_) | Line::Contention(_) | Line::Coefficients(_) => {}
+            Line::Cell(_)
+            | Line::Utilisation(_)
+            | Line::Contention(_)
+            | Line::Coefficients(_)
+            | Line::Work(_) => {}
         }
     }
     if weights > 0 && !has_arenas {
@@ -292,6 +317,7 @@ fn of_measured(header: Header, cores: u32, measured: &[(u32, Duration)]) -> Resu
                 p99_us,
                 count: 1,
                 doubt: None,
+                predicted: None,
                 left_out: None,
             }));
         }
@@ -302,11 +328,43 @@ fn of_measured(header: Header, cores: u32, measured: &[(u32, Duration)]) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpulet_core::profile::Interval;
 
     #[test]
-    fn fewer_cores_than_were_measured_take_longer_and_more_do_not_help() {
-        let measured = [(1, Duration::from_millis(2)), (8, Duration::from_millis(8))];
-        let header = Header {
+    fn predicted_cells_are_replaced_by_what_the_load_measured() {
+        let cell = |batch, units, p50_us: f64, predicted: Option<Interval>| {
+            let (p95_us, p99_us, count) = (1.1 * p50_us, 1.2 * p50_us, u64::from(predicted.is_none()));
+            Line::Cell(Cell {
+                batch,
+                units,
+                p50_us,
+                p95_us,
+                p99_us,
+                count,
+                left_out: None,
+                doubt: None,
+                predicted,
+            })
+        };
+        let doubt = |p50_us: f64| Some(Interval { low_us: 0.5 * p50_us, high_us: 2.0 * p50_us });
+        let lines = [
+            Line::Profile(header(4)),
+            cell(1, 2, 1_000.0, None),
+            cell(4, 2, 3_000.0, doubt(3_000.0)),
+            cell(8, 2, 6_000.0, doubt(6_000.0)),
+            cell(4, 4, 1_000.0, doubt(1_000.0)),
+        ];
+        let profile = only("m", lines.to_vec()).unwrap();
+        let measured = [(1, Duration::from_micros(700)), (4, Duration::from_micros(2_500))];
+        let now = with_measured(&profile, 2, &measured).unwrap();
+        let p99 = |batch, units| now.latency_us(Quantile::P99, batch, units).unwrap().round();
+        assert_eq!((p99(1, 2), p99(4, 2), p99(8, 2)), (1_200.0, 3_000.0, 14_400.0));
+        let open: Vec<_> = now.predicted().map(|cell| (cell.batch, cell.units)).collect();
+        assert_eq!(open, [(8, 2), (4, 4)]);
+    }
+
+    fn header(units_total: u32) -> Header {
+        Header {
             version: 1,
             model: "m".to_owned(),
             model_sha256: None,
@@ -315,10 +373,16 @@ mod tests {
             source: Source::Synthesised,
             note: String::new(),
             shapes: Vec::new(),
-            units_total: 4,
+            units_total,
             weights_bytes: Some(1_000),
             load_us_per_row: 0.0,
-        };
+        }
+    }
+
+    #[test]
+    fn fewer_cores_than_were_measured_take_longer_and_more_do_not_help() {
+        let measured = [(1, Duration::from_millis(2)), (8, Duration::from_millis(8))];
+        let header = header(4);
         let profile = held_by_each(&of_measured(header.clone(), 2, &measured).unwrap()).unwrap();
         let p50 = |batch, units| profile.latency_us(Quantile::P50, batch, units).unwrap();
         assert_eq!((p50(1, 1), p50(1, 2), p50(1, 4)), (4_000.0, 2_000.0, 2_000.0));

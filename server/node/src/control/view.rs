@@ -257,7 +257,7 @@ fn batches(loaded: &Loaded, problem: Option<&Problem>, place: Option<&Gpulet>) -
         let device = problem.devices().iter().find(|device| device.name == place.device)?;
         problem.profile(workload, &device.device_type)
     });
-    let predicted = |rows: u32| profile?.latency_us(Quantile::P50, rows, place?.units).ok();
+    let predicted = |rows: u32| profile?.expected_us(Quantile::P50, rows, place?.units).ok();
     let row = |(rows, count, mean): (u32, u64, std::time::Duration)| BatchRow {
         rows,
         count,

@@ -22,7 +22,17 @@ fn elastic(name: &str) -> Model {
     let cell = |(batch, units): (u32, u32)| {
         let us = 8e3 * f64::from(batch) / f64::from(units);
         let (count, doubt, left_out) = (1, None, None);
-        Line::Cell(Cell { batch, units, p50_us: us, p95_us: us, p99_us: us, count, doubt, left_out })
+        Line::Cell(Cell {
+            batch,
+            units,
+            p50_us: us,
+            p95_us: us,
+            p99_us: us,
+            count,
+            doubt,
+            left_out,
+            predicted: None,
+        })
     };
     let sizes = [1, 2, 4, 8];
     let cells = sizes.into_iter().flat_map(|batch| sizes.map(|units| (batch, units))).map(cell);

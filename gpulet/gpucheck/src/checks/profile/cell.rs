@@ -46,6 +46,7 @@ pub(super) fn measured(
         count: u64::try_from(runs.len()).unwrap_or(u64::MAX),
         left_out: None,
         doubt,
+        predicted: None,
     })
 }
 

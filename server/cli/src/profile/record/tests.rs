@@ -27,6 +27,7 @@ fn cell(batch: u32, units: u32) -> Line {
         count: 100,
         left_out: None,
         doubt: None,
+        predicted: None,
     })
 }
 

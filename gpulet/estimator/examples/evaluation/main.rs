@@ -1,0 +1,44 @@
+//! Makes the study of predicted batch times: `cargo run --release -p estimator --example evaluation [PAGE]`.
+//!
+//! Writes `docs/estimator.md`, or another page. The data sets are read from the folder that `TESSERA_DATA` names, by default `shared/data`
+//! next to the project; they have no licence and are not part of it.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the program around the pure crate reads and writes its files"
+)]
+
+mod baselines;
+mod data;
+mod networks;
+mod orders;
+mod page;
+mod unseen;
+
+use std::path::{Path, PathBuf};
+
+use data::DATA_SETS;
+use orders::Kind;
+use page::Results;
+use unseen::LeftOut;
+
+type Failed = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failed> {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::env::args().nth(1).map_or_else(|| project.join("docs/estimator.md"), PathBuf::from);
+    let folder =
+        std::env::var_os("TESSERA_DATA").map_or_else(|| project.join("../shared/data"), PathBuf::from);
+    let mut all = Vec::new();
+    for data in &DATA_SETS {
+        let path = folder.join(data.file);
+        let text =
+            std::fs::read_to_string(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
+        let models = data.read(&text)?;
+        let unseen = [LeftOut::Model, LeftOut::Family].map(|left_out| unseen::study(&models, left_out));
+        let efforts = [Kind::EachShare, Kind::Rate].map(|kind| orders::study(&models, LeftOut::Model, kind));
+        all.push(Results { data, models, unseen, efforts });
+    }
+    std::fs::write(&page, page::markdown(&all))?;
+    Ok(())
+}
