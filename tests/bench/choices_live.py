@@ -4,8 +4,8 @@
     tests/run choices-live [--seconds S] [--pair SCALER:VARIANTS ...]      about 3 minutes for each pair
 
 Families, variants, devices and prices are those of `tests/run choices`. Devices take 20 times as long, for a twentieth of the requests, so
-that two cores carry client and server: batches sleep as long as the profile says, and everything else is real. The trace is the code service of
-Azure at the rate of each minute, of which the first 30 s do not count. Cost is that of the devices with gpulets, as `GET /v2/partition` says twice a second. Traces
+that two cores carry client and server: batches sleep as long as the profile says, and everything else is real. The trace is every
+120th second of a day of Twitter, of which the first 30 s do not count. Cost is that of the devices with gpulets, as `GET /v2/partition` says twice a second. Traces
 are those of TESSERA_DATA, by path.
 """
 
@@ -101,7 +101,7 @@ def live(folder: Path, workload: Path, scaling: str, variants: str) -> dict:
         after, seen = answered(server), view(server)
     if not text:
         sys.exit(f"tessera load: {problem}")
-    report = json.loads(text)
+    report = json.loads(text)["total"]
     quality = 0.0
     for _, share, _, members in choices.VARIANTS.values():
         counts = {name: after[name] - before[name] for name in members}
@@ -116,7 +116,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if not os.environ.get("TESSERA_DATA"):
         sys.exit("error: TESSERA_DATA must name the folder with the traces")
-    every = choices_scaling.counts("azure-llm-code, by the minute", arguments.seconds)
+    every = choices_scaling.counts("twitter, a day in 12 minutes", arguments.seconds)
     print("| scaler | variants | | in time | quality | cost per hour | plan changes |")
     print("|---|---|---|--:|--:|--:|--:|")
     results = []

@@ -42,6 +42,10 @@ TRACES = {
 }
 
 
+# Fixed plans of `iris` for the mean rate times these: IRIS compares itself with providing too much and too little.
+PROVISIONED = (0.9, 2.0)
+
+
 def counts(trace: str, seconds: int) -> list[int]:
     path, every, mean = TRACES[trace]
     kept = choices.counts_of(path)[::every][:seconds]
@@ -85,6 +89,13 @@ def figures_of(report: dict, seconds: int) -> dict:
     }
 
 
+def row(one: dict) -> str:
+    return (
+        f"| `{one['scaling']}` | `{one['variants']}` | {100 * one['attainment']:.2f} % | {100 * one['worst']:.2f} % | {one['quality']:.4f} "
+        f"| {one['cost']:.2f} | {one['changes']} | {one['failures']} | {one['unplanned']} |"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trace", action="append", choices=sorted(TRACES))
@@ -108,11 +119,16 @@ def main() -> None:
                 report = run["policies"][0]["report"]
                 one = {"scaling": scaling, "variants": variants, **figures_of(report, len(every) - WARMUP)}
                 results[trace].append(one)
-                print(
-                    f"| `{scaling}` | `{variants}` | {100 * one['attainment']:.2f} % | {100 * one['worst']:.2f} % | {one['quality']:.4f} "
-                    f"| {one['cost']:.2f} | {one['changes']} | {one['failures']} | {one['unplanned']} |",
-                    flush=True,
-                )
+                print(row(one), flush=True)
+            for factor in PROVISIONED:
+                plan = choices.planned(folder, "iris", factor)
+                (folder / "plan.json").write_text(json.dumps(plan["plan"]))
+                fixed = folder / "fixed.toml"
+                fixed.write_text(file.read_text().replace('variants = "tessera"', 'plan = "plan.json"'))
+                report = choices.tessera("simulate", str(fixed), "--json")["policies"][0]["report"]
+                one = {"scaling": f"fixed, {factor:g} times the mean", "variants": "iris", **figures_of(report, len(every) - WARMUP)}
+                results[trace].append(one)
+                print(row(one), flush=True)
     folder = RESULTS / date.today().isoformat()
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"seconds": arguments.seconds, "load": arguments.load, "rate": choices.RATE, "warmup": WARMUP}

@@ -79,7 +79,7 @@ def kinds(seen: dict) -> set[str]:
 def test_plans_take_the_cheapest_devices_that_keep_the_mean_quality(repository: Path) -> None:
     with Tessera(repository, config(repository, 'variants = "tessera"', "quality_mean = 0.95")) as server:
         until_view(server, lambda seen: seen["epoch"] > 1 and not seen["changing"] and kinds(seen) == {"slow"}, "one slow device")
-        running = load(server, 300, 30)
+        running = load(server, 300, 20)
         # More of the large one than two slow devices answer.
         seen = until_view(server, lambda seen: not seen["changing"] and seen["families"][0]["target"] > 250 and "fast" in kinds(seen), "the fast device")
         family = seen["families"][0]
