@@ -22,6 +22,7 @@ mod message;
 mod operator_plan;
 mod plan_request;
 mod planning;
+mod streams;
 #[cfg(test)]
 mod tests;
 

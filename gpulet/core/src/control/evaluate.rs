@@ -1,6 +1,6 @@
 //! Evaluates the load: what it was, which gpulets are late, which rates to plan for, and whether to plan.
 
-use super::families::Demands;
+use super::streams::Streams;
 use super::{Controller, Effect, LoadReport, Model, ModelLoad, Scaling};
 use crate::control::plan_request::PlanRequest;
 use crate::plan::Gpulet;
@@ -21,8 +21,8 @@ impl Controller {
         self.report_late(now, &look.models, &observed, effects);
         self.replan |= self.adjust(&look.models, &look.ran);
         let models: Vec<Model> = look.models.into_iter().map(|looked| looked.model).collect();
-        let demands = Demands::of(&models, &self.families);
-        if let Err(reason) = self.rescale(&models, &demands) {
+        let streams = Streams::of(&models, &self.families);
+        if let Err(reason) = self.rescale(&models, &streams) {
             return self.pause(now, reason, effects);
         }
         let Some(scaling) = &mut self.scaling else {
@@ -33,19 +33,19 @@ impl Controller {
         }
         // Whether a device is back is seen only by a plan that uses it.
         self.replan |= self.lost.try_due(now);
-        let streams = demands.observed(&observed);
+        let seen = streams.observed(&observed);
         // The policy may have left it out; requests that name it must not wait for a change of the load.
         self.replan |= models.iter().any(|model| {
             let variants = self.families.iter().flat_map(|family| &family.variants);
             let is_variant = || variants.clone().any(|variant| variant.name == model.name);
             model.is_waited_for && !model.has_place && is_variant()
         });
-        let decision = scaling.scaler.decide(&Observation { now, models: &streams });
+        let decision = scaling.scaler.decide(&Observation { now, models: &seen });
         let missed = |name: &str| models.iter().any(|model| model.name == name && model.is_waited_for);
         let before = self.evicted.len();
         self.evicted.retain(|name| !missed(name));
         let wanted = decision.is_change || self.replan || has_learned || self.evicted.len() < before;
-        self.latest.looked(demands.names(), &streams, &decision);
+        self.latest.looked(streams.names(), &seen, &decision);
         self.latest.variants(&models, &observed, &self.rollout.plan());
         let early = self.not_before_us.is_some_and(|at| now < at);
         self.replan = wanted;
@@ -96,13 +96,13 @@ impl Controller {
     }
 
     /// Creates a scaler for the current models and families. Known ones keep their targets.
-    fn rescale(&mut self, models: &[Model], demands: &Demands) -> Result<(), String> {
-        let same = |scaling: &Scaling| scaling.names.iter().eq(demands.names());
+    fn rescale(&mut self, models: &[Model], streams: &Streams) -> Result<(), String> {
+        let same = |scaling: &Scaling| scaling.names.iter().eq(streams.names());
         if self.scaling.as_ref().is_some_and(same) {
             return Ok(());
         }
-        let services = demands.services(models)?;
-        let names: Vec<String> = demands.names().cloned().collect();
+        let services = streams.services(models)?;
+        let names: Vec<String> = streams.names().cloned().collect();
         let planned: Vec<f64> = names.iter().map(|name| self.latest.target(name).unwrap_or(0.0)).collect();
         let standby = self.options.idle_us.map(|idle_us| StandbyAfter { warm_us: idle_us, cold_us: idle_us });
         let options = ScalingOptions { standby, ..ScalingOptions::default() };

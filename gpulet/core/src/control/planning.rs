@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::families::{Family, FamilyDemand, VariantPolicy, demands};
+use super::families::{Family, FamilyDemand, VariantPolicy};
 use crate::id::DeviceId;
 use crate::interference::Interference;
 use crate::placement::{Policy, largest_share};
@@ -147,6 +147,22 @@ pub struct Targets {
     pub unplaced: BTreeSet<String>,
     /// Variants of families: they get the gpulets that the policy for variants chooses.
     pub variants: BTreeSet<String>,
+}
+
+/// The families that are planned, with their rates. A variant for which requests of its own wait is planned as a
+/// separate model, and one without a place has no part.
+fn demands(families: &[Family], models: &[Model], targets: &Targets) -> Vec<FamilyDemand> {
+    let planned = families.iter().filter(|family| !targets.unplaced.contains(&family.name));
+    let demand = |family: &Family| {
+        let mut own = family.clone();
+        own.variants.retain(|variant| {
+            let model = models.iter().find(|model| model.name == variant.name);
+            model.is_some_and(|model| !model.is_waited_for) && !targets.unplaced.contains(&variant.name)
+        });
+        let rate = targets.rates.get(&family.name).copied().unwrap_or_default();
+        (!own.variants.is_empty()).then_some(FamilyDemand { family: own, rate })
+    };
+    planned.filter_map(demand).collect()
 }
 
 /// A plan, its problem, and the share of the targets that it serves.
