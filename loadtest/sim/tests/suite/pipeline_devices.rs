@@ -117,7 +117,7 @@ fn a_fixed_plan_serves_as_equal_lanes_do() {
             let traffic = format!("rate = {rate}\nsplit = \"{split}\"");
             let lanes = run(&on_lanes(&traffic), "");
             let device = on_devices(2, "plan = \"plan.json\"", &traffic);
-            let device = run(&device, &plan(&["det", "det", "rec"]));
+            let device = run(&device, &plan(&["det", "rec", "det"]));
             assert!((least..=most).contains(&lanes.attainment), "{rate}: {}", lanes.attainment);
             let latency = |report: &Report| {
                 let latency = report.latency_ms.as_ref().unwrap();
