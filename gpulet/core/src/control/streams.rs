@@ -35,7 +35,7 @@ impl Streams {
         self.streams.iter().map(|(name, _)| name)
     }
 
-    /// What happened to each: the sum of what happened to its models, whose attainments count by their ended requests.
+    /// What happened to each: the sum of what happened to its models, whose attainments count by their arrivals.
     pub(super) fn observed(&self, models: &[ModelObservation]) -> Vec<ModelObservation> {
         let sum = |places: &Vec<usize>| {
             let own: Vec<&ModelObservation> = places.iter().filter_map(|at| models.get(*at)).collect();

@@ -9,7 +9,7 @@ use crate::time::Micros;
 const PERIOD: Micros = Micros(1_000_000);
 /// Samples that the rate is averaged over: ten seconds.
 const SAMPLES: u32 = 20;
-/// Margin above the load, as a part of it. The abstract names none; this is Proteus' headroom doubled.
+/// Margin above the load, as a part of it. The abstract names none, so this one is ours.
 const MARGIN: f64 = 0.1;
 
 #[derive(Debug)]
