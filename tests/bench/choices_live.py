@@ -61,7 +61,7 @@ def repository(folder: Path) -> Path:
     models = folder / "models"
     for _, _, _, variants in choices.VARIANTS.values():
         for name, (_, accuracy) in variants.items():
-            echo(1_000).place(models, name)
+            echo(1_000, max_batch=max(choices.BATCHES)).place(models, name)
             digest = hashlib.sha256((models / name / "1" / "model.toml").read_bytes()).hexdigest()
             (models / name / "quality.json").write_text(json.dumps({"quality": accuracy, "kind": "accuracy", "rows": 50_000, "digest": digest}))
     return models
