@@ -10,7 +10,8 @@
 //! three phases.
 //!
 //! [`Rollout`] decides and the shell carries out: it tells what happened ([`Event`]) and is told what to do
-//! ([`Effect`]): on each device one step at a time, on several devices at once. There is no clock here; times are microseconds on whatever clock the caller has.
+//! ([`Effect`]). A device carries out one step at a time, and devices work in parallel. There is no clock here; times are
+//! microseconds on whatever clock the caller has.
 //!
 //! What holds at every moment, whatever fails:
 //! - one table is in force; when nothing is under way, the gpulets that exist are those of that table;

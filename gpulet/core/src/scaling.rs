@@ -13,6 +13,7 @@ mod candidates;
 mod eviction;
 mod level;
 mod losses;
+mod mean_rate;
 mod rate;
 mod reason;
 mod requirement;
@@ -135,6 +136,18 @@ pub struct Decision {
 struct Recommendation {
     rate: f64,
     reason: Reason,
+}
+
+impl Recommendation {
+    /// The target stays.
+    fn stay(seen: &Seen) -> Self {
+        Self { rate: seen.target, reason: Reason::Steady }
+    }
+
+    /// The rate of this number of replicas, each with the rate `each`, for an estimated load.
+    fn replicas(replicas: f64, each: f64, estimate: f64) -> Self {
+        Self { rate: replicas * each, reason: Reason::Replicas { replicas: replicas as u64, estimate } }
+    }
 }
 
 /// The input of a scaler for one model.

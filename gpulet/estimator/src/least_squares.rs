@@ -79,7 +79,8 @@ fn active_set(normal: &[Vec<f64>], slope: &[f64]) -> Vec<f64> {
     best
 }
 
-/// Solves for the used columns, and removes those that would become negative, until none does. Returns false if there is no solution.
+/// Solves for the used columns, and removes columns with negative results until all results are at least 0. Returns false if the
+/// equations cannot be solved.
 fn settle(normal: &[Vec<f64>], slope: &[f64], used: &mut Vec<usize>, best: &mut [f64]) -> bool {
     while !used.is_empty() {
         let pick =

@@ -26,7 +26,7 @@ pub fn live_policies() -> impl Iterator<Item = &'static str> {
 }
 
 impl LivePolicy {
-    /// The policy of that name; `None` if there is no such policy.
+    /// The policy of that name; `None` for an unknown name.
     pub fn named(name: &str) -> Option<Self> {
         live_policies().find(|known| *known == name).map(Self)
     }

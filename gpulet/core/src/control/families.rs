@@ -51,7 +51,7 @@ pub trait ChooseVariants: fmt::Debug + Send + Sync {
     /// problem whose workloads are the planned models with their rates.
     ///
     /// # Errors
-    /// Why there is no plan.
+    /// The reason why planning failed.
     fn choose(
         &self,
         problem: &Problem,

@@ -4,7 +4,7 @@
 //! choice of ensembles is `tessera variants vote`, and its spot instances are those of `tessera plan`.
 
 use super::level::Level;
-use super::{Reason, Recommendation, Sampler, Scaler, ScalingOptions, Seen, Service};
+use super::{Recommendation, Sampler, Scaler, ScalingOptions, Seen, Service};
 use crate::time::Micros;
 
 /// Interval between two decisions.
@@ -72,16 +72,13 @@ impl Scaler for Cocktail {
         let decided_us = *self.decided_us.get_or_insert(now);
         let total: u64 = self.pools.iter().map(|pool| pool.popularity).fold(0, u64::saturating_add);
         if now.since(decided_us) < INTERVAL || total == 0 {
-            let stay = |seen: &Seen| Recommendation { rate: seen.target, reason: Reason::Steady };
-            return seen.iter().map(stay).collect();
+            return seen.iter().map(Recommendation::stay).collect();
         }
         self.decided_us = Some(now);
         let forecast = self.level.ahead(Level::lead(SAMPLES));
         let wish = |pool: &Pool| {
             let estimate = forecast * pool.popularity as f64 / total as f64;
-            let replicas = (estimate / pool.replica_rate).ceil();
-            let reason = Reason::Replicas { replicas: replicas as u64, estimate };
-            Recommendation { rate: replicas * pool.replica_rate, reason }
+            Recommendation::replicas((estimate / pool.replica_rate).ceil(), pool.replica_rate, estimate)
         };
         self.pools.iter().map(wish).collect()
     }

@@ -2,55 +2,30 @@
 //! throughput that keeps the objective, R / throughput rounded up. The available publication does not
 //! describe its predictor; here it is the mean over the last ten seconds, evaluated each second.
 
-use super::{Ewma, Reason, SAMPLE, Sampler, Scaler, ScalingOptions, Seen, Service, Recommendation};
+use super::mean_rate::MeanRates;
+use super::{Recommendation, Scaler, ScalingOptions, Seen, Service};
 use crate::time::Micros;
 
 const PERIOD: Micros = Micros(1_000_000);
-/// Samples that the rate is averaged over: ten seconds.
-const SAMPLES: u32 = 20;
-
-#[derive(Debug)]
-struct Instances {
-    replica_rate: f64,
-    sampler: Sampler,
-    mean: Ewma,
-}
 
 #[derive(Debug)]
 pub(super) struct Nanily {
-    models: Vec<Instances>,
-    looked_us: Option<Micros>,
+    replica_rates: Vec<f64>,
+    rates: MeanRates,
 }
 
 impl Nanily {
     pub(super) fn new(services: &[Service], _options: &ScalingOptions) -> Self {
-        let model = |service: &Service| Instances {
-            replica_rate: service.replica_rate,
-            sampler: Sampler::new(SAMPLE),
-            mean: Ewma::over(SAMPLES),
-        };
-        Self { models: services.iter().map(model).collect(), looked_us: None }
+        let replica_rates = services.iter().map(|service| service.replica_rate).collect();
+        Self { replica_rates, rates: MeanRates::new(services.len(), PERIOD) }
     }
 }
 
 impl Scaler for Nanily {
     fn recommend(&mut self, now: Micros, seen: &[Seen]) -> Vec<Recommendation> {
-        for (model, seen) in self.models.iter_mut().zip(seen) {
-            for rate in model.sampler.observe(now, seen.observed.arrivals).iter() {
-                model.mean.observe(rate);
-            }
-        }
-        let looked_us = *self.looked_us.get_or_insert(now);
-        if now.since(looked_us) < PERIOD {
-            return seen.iter().map(|seen| Recommendation { rate: seen.target, reason: Reason::Steady }).collect();
-        }
-        self.looked_us = Some(now);
-        let wish = |model: &Instances| {
-            let estimate = model.mean.value();
-            let replicas = (estimate / model.replica_rate).ceil();
-            let reason = Reason::Replicas { replicas: replicas as u64, estimate };
-            Recommendation { rate: replicas * model.replica_rate, reason }
-        };
-        self.models.iter().map(wish).collect()
+        self.rates.recommend(now, seen, |at, estimate, seen| match self.replica_rates.get(at) {
+            Some(each) => Recommendation::replicas((estimate / each).ceil(), *each, estimate),
+            None => Recommendation::stay(seen),
+        })
     }
 }

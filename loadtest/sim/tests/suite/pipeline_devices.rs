@@ -123,13 +123,6 @@ fn a_fixed_plan_serves_as_equal_lanes_do() {
                 let latency = report.latency_ms.as_ref().unwrap();
                 (latency.p50, latency.p99, latency.mean)
             };
-            println!(
-                "{rate} {split}: {:.4} {:.4} {:?} {:?}",
-                lanes.attainment,
-                device.attainment,
-                latency(&lanes),
-                latency(&device)
-            );
             // By Nexus, shares come of the costs of all gpulets that the devices allow, instead of the lanes that there are.
             if split == "even" {
                 assert_eq!(lanes.requests, device.requests, "{rate}");

@@ -100,7 +100,7 @@ struct PolicyLine<'a> {
     memory_unknown: &'a [String],
     plan: Option<&'a Plan>,
     infeasible: Option<&'a Infeasible>,
-    /// Why there is no plan, as text.
+    /// The reason why planning failed, as text.
     why_not: Option<String>,
 }
 

@@ -1,10 +1,10 @@
-//! Why there is no plan, in words.
+//! Explains why planning failed.
 
 use gpulet_core::placement::{Infeasible, Remedy, Shortage};
 
 use super::format;
 
-/// Why there is no plan, with the key to change.
+/// Says why planning failed, and which key to change.
 pub fn infeasible_words(infeasible: &Infeasible) -> String {
     let Infeasible { workload, shortage, remedy } = infeasible;
     let problem = match shortage {

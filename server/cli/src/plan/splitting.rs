@@ -63,7 +63,7 @@ pub struct Tried {
     pub work: Option<f64>,
     /// The plan of the whole file with it.
     pub plan: Option<Figures>,
-    /// Why there is no plan.
+    /// The reason why planning failed.
     pub why_not: Option<String>,
 }
 

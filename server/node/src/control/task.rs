@@ -131,8 +131,11 @@ impl Task {
         planned.iter().filter_map(|name| self.catalog.find(name, None).ok()).collect()
     }
 
-    /// Families that take requests.
+    /// Families that take requests. Without a policy for their variants, the control loop needs none of them.
     fn families(&self) -> Vec<Family> {
+        if self.terms.terms().variants.name().is_none() {
+            return Vec::new();
+        }
         let names = self.catalog.serving_names().into_iter();
         names.filter_map(|name| terms::family(&*self.catalog.find(&name, None).ok()?)).collect()
     }
