@@ -346,12 +346,16 @@ mod tests {
         };
         assert!(session.takes_requests());
         let two = member(&[[1.0, 0.0, 0.5], [1.0, 1.0, 0.5]]);
-        let asked = [member(&[[0.0, 0.0, 0.25]]), two, member(&[[2.0, 0.0, 0.0]]), member(&[[3.0, 0.0, 0.5]])];
+        let asked =
+            [member(&[[0.0, 0.0, 0.25]]), two, member(&[[2.0, 0.0, 0.0]]), member(&[[3.0, 0.0, 0.5]])];
         let answers = session.run_requests(&asked, &mut crate::engine::Alone).unwrap();
         let rows = |answer: &Result<Response, RunError>| {
             let output = &answer.as_ref().unwrap().outputs[0];
             assert_eq!((output.name.as_str(), output.shape.extents()[1]), ("y", 3));
-            let values = output.data.chunks_exact(4).map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+            let values = output
+                .data
+                .chunks_exact(4)
+                .map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]]));
             values.collect::<Vec<f32>>()
         };
         assert_eq!(rows(&answers[0]), [0.0, 0.0, 0.25, 0.0, 1.0, 0.25, 0.0, 2.0, 0.25]);

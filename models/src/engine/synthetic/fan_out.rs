@@ -49,7 +49,9 @@ impl FanOut {
         };
         let fits = |input: &TensorSpec| {
             is_row(input)
-                && outputs.iter().all(|output| (output.datatype, &output.dims) == (input.datatype, &input.dims))
+                && outputs
+                    .iter()
+                    .all(|output| (output.datatype, &output.dims) == (input.datatype, &input.dims))
         };
         match inputs {
             [input] if max_batch > 0 && fits(input) => Ok(()),
@@ -64,7 +66,8 @@ impl FanOut {
     pub(super) fn of(&self, input: &Tensor) -> Result<Tensor, String> {
         let extents = input.shape.extents();
         let (rows, rest) = extents.split_first().map_or((0, &[][..]), |(rows, rest)| (*rows, rest));
-        let row_bytes = rest.iter().fold(size_of::<f32>() as u64, |bytes, extent| bytes.saturating_mul(*extent));
+        let row_bytes =
+            rest.iter().fold(size_of::<f32>() as u64, |bytes, extent| bytes.saturating_mul(*extent));
         let row_bytes = usize::try_from(row_bytes).unwrap_or(usize::MAX).max(MARK);
         let mut data = BytesMut::new();
         let mut given = 0_u64;
