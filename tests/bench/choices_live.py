@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Plans of families that follow the load on a live server with emulated devices of unequal speed and price, next to the simulation.
 
-    tests/run choices-live [--seconds S] [--pair SCALER:VARIANTS ...]      about 3 minutes for each pair
+    tests/run choices-live [--seconds S] [--pair SCALER:VARIANTS ...]      about 4 minutes for each pair
 
 Families, variants, devices and prices are those of `tests/run choices`. Devices take 20 times as long, for a twentieth of the requests, so
 that two cores carry client and server: batches sleep as long as the profile says, and everything else is real. The trace is every
-120th second of a day of Twitter, of which the first 30 s do not count. Cost is that of the devices with gpulets, as `GET /v2/partition` says twice a second. Traces
-are those of TESSERA_DATA, by path.
+120th second of a day of Twitter, of which the first 60 s do not count. Cost is that of the devices with gpulets in force, as `GET /v2/partition`
+says twice a second: those that only load are left out, unlike in `tests/run choices-scaling`. Traces are those of TESSERA_DATA, by path.
 """
 
 from __future__ import annotations
@@ -32,9 +32,18 @@ from fixtures.tessera import Tessera
 
 RESULTS = Path(__file__).with_name("results")
 SLOWER = 20
-WARMUP = 30
+WARMUP = 60
 LOAD = "20ms"
-PAIRS = ["gpulet:tessera", "gpulet:proteus", "infaas:infaas", "proportional:proportional", "iris:iris", "cocktail:mark"]
+CONNECTIONS = 8192
+PAIRS = [
+    "gpulet:tessera",
+    "attainment:tessera",
+    "gpulet:proteus",
+    "infaas:infaas",
+    "proportional:proportional",
+    "iris:iris",
+    "cocktail:mark",
+]
 
 
 class Costs(threading.Thread):
@@ -54,6 +63,22 @@ class Costs(threading.Thread):
     def mean(self) -> float:
         counted = [cost for at, cost in self.seen if at >= self.since]
         return sum(counted) / len(counted)
+
+
+def cost_in_force(gpulets: list[dict], since: float, until: float) -> float:
+    """Mean cost of the devices that have gpulets in the table in force, as `GET /v2/partition` has them: without those that only load."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for gpulet in gpulets:
+        spans.setdefault(gpulet["device"], []).append((gpulet["from_s"], gpulet["to_s"]))
+    total = 0.0
+    for device, own in spans.items():
+        at = since
+        for start, end in sorted(own):
+            start, end = max(start, at), min(end, until)
+            if end > start:
+                total += (end - start) * choices.KINDS[device.rpartition("-")[0]][0]
+                at = end
+    return total / (until - since)
 
 
 def repository(folder: Path) -> Path:
@@ -87,7 +112,8 @@ def live(folder: Path, workload: Path, scaling: str, variants: str) -> dict:
     with Tessera(repository(folder), config(folder, scaling, variants)) as server:
         costs = Costs(server, time.monotonic() + WARMUP)
         costs.start()
-        command = [os.environ["TESSERA_BIN"], "load", str(workload), "--url", server.base_url, "--json"]
+        # Each request in flight has a connection. With fewer, those that wait for one are late before they are sent.
+        command = [os.environ["TESSERA_BIN"], "load", str(workload), "--url", server.base_url, "--connections", str(CONNECTIONS), "--json"]
         sent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             sent.wait(WARMUP)
@@ -101,7 +127,10 @@ def live(folder: Path, workload: Path, scaling: str, variants: str) -> dict:
         after, seen = answered(server), view(server)
     if not text:
         sys.exit(f"tessera load: {problem}")
-    report = json.loads(text)["total"]
+    answer = json.loads(text)
+    if answer["client"]["held"]:
+        sys.exit(f"tessera load sent {answer['client']['held']} requests too late, because all connections were in use")
+    report = answer["total"]
     quality = 0.0
     for _, share, _, members in choices.VARIANTS.values():
         counts = {name: after[name] - before[name] for name in members}
@@ -111,7 +140,7 @@ def live(folder: Path, workload: Path, scaling: str, variants: str) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=int, default=150)
+    parser.add_argument("--seconds", type=int, default=180)
     parser.add_argument("--pair", action="append")
     arguments = parser.parse_args()
     if not os.environ.get("TESSERA_DATA"):
@@ -126,7 +155,9 @@ def main() -> None:
             folder = Path(scratch)
             workload = choices_scaling.workload(folder, every, WARMUP, LOAD, SLOWER)
             run = choices.tessera("simulate", str(workload), "--scaling", scaling, "--variants", variants, "--json")
-            simulated = choices_scaling.figures_of(run["policies"][0]["report"], len(every) - WARMUP)
+            report = run["policies"][0]["report"]
+            simulated = choices_scaling.figures_of(report, len(every) - WARMUP)
+            simulated["cost"] = cost_in_force(report["partition"]["gpulets"], WARMUP, len(every))
             measured = live(folder, workload, scaling, variants)
         attainment = measured["report"]["attainment"]
         print(
@@ -140,7 +171,13 @@ def main() -> None:
     folder = RESULTS / date.today().isoformat()
     folder.mkdir(parents=True, exist_ok=True)
     settings = {"seconds": arguments.seconds, "slower": SLOWER, "rate": choices.RATE / SLOWER, "warmup": WARMUP, "load": LOAD}
-    (folder / "choices-live.json").write_text(json.dumps({"settings": settings, "pairs": results}, indent=1) + "\n")
+    file = folder / "choices-live.json"
+    # Pairs may be measured one at a time.
+    before = json.loads(file.read_text()) if file.exists() else {"settings": None}
+    if before["settings"] == settings:
+        measured = {(one["scaling"], one["variants"]) for one in results}
+        results = [one for one in before["pairs"] if (one["scaling"], one["variants"]) not in measured] + results
+    file.write_text(json.dumps({"settings": settings, "pairs": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -95,6 +95,8 @@ pub struct Controller {
     problem: Option<Problem>,
     /// Another plan is needed, whatever the load does.
     replan: bool,
+    /// The last plan was that of the start, with all models on all gpulets. One for the load must follow.
+    is_start_plan: bool,
     /// Plan requests so far; only the response to the last one counts.
     questions: u64,
     /// Models that were evicted because memory is short.
@@ -129,6 +131,7 @@ impl Controller {
             capacity: BTreeMap::new(),
             problem: None,
             replan: true,
+            is_start_plan: false,
             questions: 0,
             evicted: BTreeSet::new(),
             not_before_us: None,
@@ -247,8 +250,8 @@ impl Controller {
                     effects.push(Effect::Evicted { models: evicted.clone() });
                     self.evicted.extend(evicted);
                 }
-                // The first plan of a server is followed by one for its load.
-                self.replan = first || again;
+                self.replan = again;
+                self.is_start_plan = first;
                 self.begin(now, (planned, proposal), effects);
             }
             Err(NoPlan::Busy) => {}

@@ -226,6 +226,10 @@ pub struct Autoscaler {
     options: ScalingOptions,
     kept: Vec<Kept>,
     last_us: Micros,
+    /// Whether requests came.
+    has_load: bool,
+    /// Whether a rate was planned for, before or since.
+    has_target: bool,
 }
 
 impl Autoscaler {
@@ -267,7 +271,9 @@ impl Autoscaler {
             last: None,
             idle: IdleTimer::new(options.standby.filter(|_| service.replicas_min == 0)),
         });
-        Ok(Self { scaler, name, kept: kept.collect(), options, last_us: Micros::ZERO })
+        let has_target = planned.iter().any(|rate| *rate > RATE_MIN);
+        let (kept, last_us) = (kept.collect(), Micros::ZERO);
+        Ok(Self { scaler, name, kept, options, last_us, has_load: false, has_target })
     }
 
     /// The name of the scaler.
@@ -278,6 +284,11 @@ impl Autoscaler {
     /// Sets how long a change takes, from the decision to its effect. The initial value is that of the options.
     pub fn set_change_time(&mut self, change_us: Micros) {
         self.scaler.set_change_time(change_us);
+    }
+
+    /// Whether requests come, but the scaler has not seen them for long enough to recommend a rate: its targets say nothing yet.
+    pub fn is_watching(&self) -> bool {
+        self.has_load && !self.has_target
     }
 
     /// Decides what to plan for. An earlier time than the previous one counts as the previous one.
@@ -299,10 +310,17 @@ impl Autoscaler {
                 invariant::violated!("scaling.model_without_recommendation");
                 Recommendation { rate: kept.target, reason: Reason::Steady }
             });
+            self.has_target |= wish.reason != Reason::Steady;
             let before = (kept.idle.standby(), kept.target);
             let target = kept.settled(now, wish, &seen.observed, self.options.cool_down_us);
             is_change |= before != (target.standby, kept.target);
             targets.push(target);
+        }
+        self.has_load |= observation.models.iter().any(|model| model.arrivals > 0);
+        if self.is_watching() {
+            for target in targets.iter_mut().filter(|target| target.reason == Reason::Steady) {
+                target.reason = Reason::Watching;
+            }
         }
         Decision { now, is_change, targets }
     }

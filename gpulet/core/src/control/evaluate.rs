@@ -41,6 +41,8 @@ impl Controller {
             model.is_waited_for && !model.has_place && is_variant()
         });
         let decision = scaling.scaler.decide(&Observation { now, models: &seen });
+        // Before the scaler recommends rates, a plan would be one for no load.
+        self.replan |= self.is_start_plan && !scaling.scaler.is_watching();
         let missed = |name: &str| models.iter().any(|model| model.name == name && model.is_waited_for);
         let before = self.evicted.len();
         self.evicted.retain(|name| !missed(name));

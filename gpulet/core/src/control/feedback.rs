@@ -110,6 +110,10 @@ impl Controller {
             return false;
         }
         self.feedback.add(ran);
+        // Settings follow measurements of what they planned; each adjustment needs a plan.
+        if self.is_start_plan {
+            return false;
+        }
         let devices = &self.inputs.devices;
         self.feedback.settings.retain(|name, _| models.iter().any(|looked| looked.model.name == *name));
         let mut moved = false;

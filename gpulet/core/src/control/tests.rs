@@ -11,6 +11,7 @@ use crate::plan::{Gpulet, Slot};
 use crate::problem::{Device, DeviceType};
 use crate::profile::{Cell, Header, Line, Profile, Quantile, Source};
 use crate::rollout::{Effect as Said, Event as Happened, Step, Switch};
+use crate::scaling::Reason;
 use crate::time::Micros;
 
 const SECOND: Micros = Micros::from_secs(1);
@@ -449,4 +450,38 @@ fn plans_for_lanes_have_no_windows_even_where_those_would_be_cheapest() {
     let freely = Policy::default().place(&free).unwrap();
     assert!(has_windows(&freely), "where it may, the policy takes them: {freely:?}");
     assert!(freely.devices().len() < planned.plan.devices().len());
+}
+
+#[test]
+fn the_start_plan_stays_until_the_scaler_has_seen_the_load() {
+    let mut bench = Bench::new(4);
+    for second in 1..=60 {
+        bench.look(&[("a", 20), ("b", 2_000)]);
+        let known = bench.controller.latest().model("b").unwrap();
+        // The scaler decides every 20 s, and does not know the load before.
+        if second < 20 {
+            assert_eq!(bench.devices(), 4, "second {second}: a plan for no load");
+            assert_eq!(known.reason.as_str(), Reason::Watching.to_string());
+        }
+        assert!(bench.devices() >= 2, "second {second}: {known:?}");
+    }
+    assert!(bench.devices() < 4, "{:#?}", bench.controller.rollout().plan());
+}
+
+#[test]
+fn a_few_requests_are_a_load_too() {
+    let mut bench = Bench::new(4);
+    for second in 0..60 {
+        bench.look(&[("a", u64::from(second % 5 == 0)), ("b", 0)]);
+    }
+    assert_eq!(bench.devices(), 1, "{:#?}", bench.controller.latest().model("a"));
+}
+
+#[test]
+fn without_requests_the_start_plan_is_followed_at_once() {
+    let mut bench = Bench::new(4);
+    for _ in 0..3 {
+        bench.look(&[("a", 0), ("b", 0)]);
+    }
+    assert_eq!(bench.devices(), 1);
 }

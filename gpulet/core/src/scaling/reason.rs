@@ -13,6 +13,8 @@ use crate::time::Micros;
 pub enum Reason {
     /// The target stays, because the plan fits the load.
     Steady,
+    /// The scaler has not seen the load for long enough.
+    Watching,
     /// The target is the known peak.
     Peak,
     /// The capacity is not forecast to keep the attainment.
@@ -83,6 +85,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Steady => f.write_str("the plan is right for what comes"),
+            Self::Watching => f.write_str("the load has not been seen for long enough to plan for it"),
             Self::Peak => f.write_str("planned for the highest rate that is known to come"),
             Self::Rising { forecast, attainment } => write!(
                 f,

@@ -127,7 +127,7 @@ fn published_policies_serve_a_family_with_the_variant_that_its_user_picked() {
         let report = run(
             &ROWS,
             (150.0, "quality_mean = 0.9"),
-            &format!("variants = \"{policy}\"\nscaling = \"gpulet\""),
+            &format!("variants = \"{policy}\"\nscaling = \"attainment\""),
         );
         assert!(report.attainment > 0.97, "{policy}: {}, {:?}", report.attainment, report.partition);
         assert!(share(&report, "small") > 0.9, "{policy}: {:?}", report.families);
