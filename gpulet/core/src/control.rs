@@ -22,6 +22,7 @@ mod message;
 mod operator_plan;
 mod plan_request;
 mod planning;
+mod profile_correction;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use self::operator_plan::OperatorPlan;
 pub use self::operator_plan::{AcceptedPlan, InForce};
 pub use self::plan_request::{NoPlan, PlanRequest, PlanResponse, Proposed};
 pub use self::planning::{InitialGpulet, Model, PlanRejected, Planned, PlanningInputs, StageOf, Targets};
+pub use self::profile_correction::ProfileCorrection;
 use crate::id::{DeviceId, ProposalId};
 use crate::plan::Plan;
 use crate::problem::Problem;
@@ -88,6 +90,8 @@ pub struct Controller {
     families: Vec<Family>,
     watch: LoadWatch,
     learning: InterferenceLearning,
+    /// Corrections of profiles at the last evaluation.
+    corrected: Vec<ProfileCorrection>,
     latest: Latest,
     /// Requests a second that the plan in force serves of each model.
     capacity: BTreeMap<String, f64>,
@@ -127,6 +131,7 @@ impl Controller {
             families: Vec::new(),
             watch: LoadWatch::default(),
             learning: InterferenceLearning::default(),
+            corrected: Vec::new(),
             latest: Latest::default(),
             capacity: BTreeMap::new(),
             problem: None,

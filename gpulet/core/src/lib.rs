@@ -4,7 +4,7 @@
 //! under contention. [`problem`] describes devices and workloads. The policies in [`placement`] convert a problem
 //! into a [`plan`], and [`validate`] checks plans without sharing code with the policies. [`scaling`] chooses the
 //! rates to plan for, [`rollout`] replaces one plan by another, and [`control`] combines these in one loop.
-//! [`warm_pool`] decides which sessions outlive their gpulets, [`memory_ledger`] which models fit into memory, and [`supervision`] when to restart what failed. The
+//! [`drift`] finds lasting changes of measured times against their expectation. [`warm_pool`] decides which sessions outlive their gpulets, [`memory_ledger`] which models fit into memory, and [`supervision`] when to restart what failed. The
 //! crate uses no clock, files, threads or randomness. The same problem gives the same plan, byte for byte.
 //!
 //! Times are microseconds, rates are requests per second, and memory is bytes. The size of a share is a whole number
@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod drift;
 pub mod id;
 pub mod interference;
 pub mod memory_ledger;

@@ -6,6 +6,7 @@
 mod layout;
 mod load;
 mod operator_plan;
+mod profile_corrections;
 mod shapes;
 mod shell;
 mod task;

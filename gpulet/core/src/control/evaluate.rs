@@ -20,7 +20,7 @@ impl Controller {
         let has_learned = self.learn(now, &look.models, &look.ran);
         self.report_late(now, &look.models, &observed, effects);
         self.replan |= self.adjust(&look.models, &look.ran);
-        let models: Vec<Model> = look.models.into_iter().map(|looked| looked.model).collect();
+        let models: Vec<Model> = self.corrected(look.models);
         let streams = Streams::of(&models, &self.families);
         if let Err(reason) = self.rescale(&models, &streams) {
             return self.pause(now, reason, effects);

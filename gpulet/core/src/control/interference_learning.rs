@@ -2,15 +2,17 @@
 //!
 //! Each evaluation compares the batch times of each gpulet and model with the solo times of the profile. It relates the
 //! difference to what the other gpulets of the device ran, and for how much of the time ([`Exposure`]). Solo batches
-//! show the error of the profile itself, which is corrected first and does not count as interference.
+//! show the error of the profile itself, which is corrected first and does not count as interference
+//! ([`super::profile_correction`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::profile_correction::{ProfileCorrections, SoloBatches, usual_error};
 use super::{BatchTotals, Controller, ModelLoad, PlanningInputs};
-use crate::id::{GpuletId, ModelId};
+use crate::id::{DeviceId, GpuletId, ModelId};
 use crate::interference::{
     Contention, Errors, Exposure, Interference, Learned, Learner, Load, Runner, TERMS,
 };
@@ -82,6 +84,8 @@ struct Sum {
     time_us: f64,
     /// Their solo time according to the profile.
     alone_us: f64,
+    /// Usual error of the profile, weighted by the solo time.
+    usual_us: f64,
     /// Weighted by the solo time.
     met: Exposure,
 }
@@ -115,6 +119,7 @@ pub(super) struct InterferenceLearning {
     /// By device type, units and model.
     off: BTreeMap<(String, u32, ModelId), Off>,
     learners: BTreeMap<String, Learner>,
+    pub(super) corrections: ProfileCorrections,
 }
 
 impl InterferenceLearning {
@@ -147,6 +152,12 @@ impl InterferenceLearning {
         let is_same = in_force.is_some() && in_force == self.in_force;
         self.in_force = in_force;
         self.off.retain(|(.., number), _| models.iter().any(|looked| looked.seen.number == *number));
+        let on_device = |name: &str, device: &DeviceId| {
+            active.values().any(|gpulet| {
+                gpulet.device == *device && gpulet.slots.iter().any(|slot| slot.workload == name)
+            })
+        };
+        self.corrections.retain(models, on_device);
         // What ran under two plans says little about either.
         if !is_same {
             self.sums.clear();
@@ -208,7 +219,15 @@ impl InterferenceLearning {
                 sum.batches = sum.batches.saturating_add(run.batches);
                 sum.time_us += run.time_us;
                 sum.alone_us += run.alone_us;
-                sum.met.add(&learner.exposure(&run.own, &co_located), run.alone_us);
+                let met = learner.exposure(&run.own, &co_located);
+                sum.met.add(&met, run.alone_us);
+                let Runner { profile, batch, units } = run.own;
+                sum.usual_us += usual_error(profile, batch, units) * run.alone_us;
+                if met.share < ALONE {
+                    let (batches, time_us) = (run.batches, run.time_us);
+                    let ran = SoloBatches { units, rows: batch, batches, time_us };
+                    self.corrections.ran(run.number, profile, ran);
+                }
             }
             for run in runs {
                 let Some(sum) = self.sums.get_mut(&(*id, run.number)) else {
@@ -218,13 +237,15 @@ impl InterferenceLearning {
                 if sum.batches < BATCHES {
                     continue;
                 }
-                let Sum { time_us, alone_us, met, .. } = std::mem::take(sum);
+                let Sum { time_us, alone_us, usual_us, met, .. } = std::mem::take(sum);
                 let (factor, met) = (time_us / alone_us, met.over(alone_us));
                 let off = self.off.entry((kind.clone(), run.own.units, run.number)).or_default();
                 if met.share < ALONE {
                     off.take(factor);
+                    self.corrections.observe(run.number, device, factor, usual_us / alone_us);
                 } else {
-                    learner.observe_mean(&met, factor / off.factor());
+                    let drift = self.corrections.factor(run.number, kind);
+                    learner.observe_mean(&met, factor / if drift == 1.0 { off.factor() } else { drift });
                 }
             }
         }
@@ -263,8 +284,10 @@ impl Controller {
     pub(super) fn learn(&mut self, now: Micros, models: &[ModelLoad], ran: &[BatchTotals]) -> bool {
         let period_us = self.options.period_us;
         self.learning.look((now, period_us), models, ran, &self.inputs.devices, &self.rollout);
-        self.options.uses_learned
-            && self.moved(&self.learning.learned()).is_some_and(|moved| moved > MATERIAL)
+        let is_corrected = self.learning.corrections.take_changed() && self.corrects_profiles();
+        let has_moved = self.options.uses_learned
+            && self.moved(&self.learning.learned()).is_some_and(|moved| moved > MATERIAL);
+        is_corrected || has_moved
     }
 
     /// Makes further plans use the current estimates, unless they hardly differ for the plan in force.

@@ -2,6 +2,7 @@
 
 mod feedback;
 mod interference_learning;
+mod profile_correction;
 
 use super::*;
 use crate::id::ModelId;

@@ -52,6 +52,19 @@ impl Coefficients {
         work / (share_pct + self.k4_pct) + self.k5_us
     }
 
+    /// Returns the coefficients of a model whose batches take `factor` times as long.
+    pub(super) fn slowed(self, factor: f64) -> Self {
+        Self {
+            k1_us_pct: self.k1_us_pct * factor,
+            k2_us_pct: self.k2_us_pct * factor,
+            k3_us_pct: self.k3_us_pct * factor,
+            k5_us: self.k5_us * factor,
+            launch_us: self.launch_us * factor,
+            fetch_us_per_row: self.fetch_us_per_row * factor,
+            ..self
+        }
+    }
+
     fn rows_s(&self, batch: u32, share_pct: f64) -> f64 {
         1e6 * f64::from(batch) / self.active_us(batch, share_pct)
     }

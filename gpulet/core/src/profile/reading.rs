@@ -424,6 +424,36 @@ impl Profile {
         lines
     }
 
+    /// Returns the profile with every time multiplied by `factor`, and with predicted cells replaced by measured mean times in microseconds, by units and
+    /// batch, to which the factor does not apply. A profile that would be invalid stays as it is.
+    #[must_use]
+    pub fn corrected(&self, factor: f64, measured: &BTreeMap<(u32, u32), f64>) -> Self {
+        let times = |cell: Cell, factor: f64| Cell {
+            p50_us: cell.p50_us * factor,
+            p95_us: cell.p95_us * factor,
+            p99_us: cell.p99_us * factor,
+            predicted: cell.predicted.map(|interval| Interval {
+                low_us: interval.low_us * factor,
+                high_us: interval.high_us * factor,
+            }),
+            ..cell
+        };
+        let of_cell = |cell: Cell| match measured.get(&(cell.units, cell.batch)) {
+            Some(mean_us) if cell.predicted.is_some() => {
+                let ratio = mean_us / cell.p50_us;
+                Cell { count: 1, predicted: None, ..times(cell, ratio) }
+            }
+            _ => times(cell, factor),
+        };
+        let line = |line: Line| match line {
+            Line::Cell(cell) => Line::Cell(of_cell(cell)),
+            Line::Coefficients(coefficients) => Line::Coefficients(coefficients.slowed(factor)),
+            other => other,
+        };
+        let corrected = Self::of_lines(self.lines().into_iter().map(line)).ok();
+        corrected.and_then(|all| all.into_iter().next()).unwrap_or_else(|| self.clone())
+    }
+
     /// Returns the text of a file with this profile, with a final newline.
     ///
     /// # Errors

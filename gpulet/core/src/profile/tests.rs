@@ -290,3 +290,17 @@ proptest! {
         let _ = Profile::read(&text);
     }
 }
+
+#[test]
+fn a_correction_multiplies_times_and_replaces_predicted_cells_that_ran() {
+    let known = profile([cell(1, 4, 100.0), predicted(2, 4, 160.0), predicted(4, 4, 300.0)]);
+    let measured = std::collections::BTreeMap::from([((4, 1), 90.0), ((4, 2), 220.0)]);
+    let corrected = known.corrected(1.5, &measured);
+    assert_eq!(corrected.predicted().map(|cell| cell.batch).collect::<Vec<_>>(), [4]);
+    let us = |batch| corrected.expected_us(Quantile::P50, batch, 4).unwrap();
+    // The first was measured, so that only the factor applies.
+    for (batch, expected) in [(1, 150.0), (2, 220.0), (4, 450.0)] {
+        assert!((us(batch) - expected).abs() < 1e-9, "{batch}: {}", us(batch));
+    }
+    assert_eq!(known.corrected(1.0, &std::collections::BTreeMap::new()), known);
+}

@@ -379,3 +379,20 @@ fn mistakes_are_named_by_their_key() {
     let lone = "name = \"x\"\nduration = \"10s\"\n[models.vision]\nslo = \"50ms\"\nrate = 10.0\nload = \"1s\"\nprofile = { alpha = \"1ms\", beta = \"1ms\", max_batch = 4 }\n";
     assert!(told(lone, "").starts_with("workload.toml:6: models.vision.load: of use with [devices] only"));
 }
+
+#[test]
+fn a_model_that_is_slower_than_its_profile_gets_the_devices_that_it_needs() {
+    let steady = |bias: f64| {
+        let text = format!(
+            "name = \"slower\"\nduration = \"180s\"\nwarmup = \"60s\"\nseed = 7\n[devices.toy]\ncount = 4\nmemory = \"16GiB\"\n\
+             [partition]\nprofiles = \"toy.jsonl\"\n[lanes.noise]\nbias = {bias}\ncv = 0.03\n[models.vision]\nslo = \"100ms\"\nrate = 700.0\n"
+        );
+        let report = run(&parse(&text, ""), &checked("deadline"));
+        let devices = report.partition.as_ref().unwrap().devices_mean;
+        println!("{bias} times the profile: {:.4} in time on {devices:.2} devices", report.attainment);
+        (report.attainment, devices)
+    };
+    let (as_profiled, slower) = (steady(1.0), steady(1.7));
+    assert!(slower.0 >= 0.98 && slower.0 >= as_profiled.0 - 0.02, "{as_profiled:?} {slower:?}");
+    assert!(slower.1 > as_profiled.1, "{as_profiled:?} {slower:?}");
+}

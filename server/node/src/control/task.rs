@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::load;
 use super::operator_plan::{self, Reply, Waiting};
+use super::profile_corrections::ToldCorrections;
 use super::shapes;
 use super::shell::{EffectRunner, Notice};
 use super::terms::{self, Terms};
@@ -45,6 +46,7 @@ pub struct Task {
     runner: EffectRunner,
     controller: Controller,
     interference: InterferenceMetrics,
+    corrections: ToldCorrections,
     plan_shown: PlanMetrics,
     operator_plan: Waiting,
     /// Prevents loads and unloads while a change is in progress.
@@ -71,6 +73,7 @@ impl Task {
             runner,
             controller,
             interference: InterferenceMetrics::default(),
+            corrections: ToldCorrections::default(),
             plan_shown: PlanMetrics::default(),
             operator_plan: Waiting::default(),
             held: None,
@@ -155,6 +158,7 @@ impl Task {
         let look = LoadReport { models: models_seen, families, ran: self.ran(&models), reserved };
         let question = self.process(Event::Load(look));
         self.interference.tell(&self.controller.interference());
+        self.corrections.tell(self.controller.profile_corrections());
         self.show_plan(&models);
         if let Some(question) = question {
             self.plan(question).await;

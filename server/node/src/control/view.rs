@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gpulet_core::control::{Controller, DecisionEntry, Family, FamilyVariant, InterferenceEntry, LostDevice};
+use gpulet_core::control::{
+    Controller, DecisionEntry, Family, FamilyVariant, InterferenceEntry, LostDevice, ProfileCorrection,
+};
 use gpulet_core::id::Epoch;
 use gpulet_core::plan::{Gpulet, Plan};
 use gpulet_core::problem::Problem;
@@ -49,6 +51,9 @@ pub struct View {
     warm: WarmPoolCounts,
     /// Measured slowdown of co-located batches, by device type.
     interference: Vec<InterferenceEntry>,
+    /// Profiles that plans correct by measured batch times.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    profile_corrections: Vec<ProfileCorrection>,
     /// Reasons for changes of the target rates, oldest first.
     decisions: Vec<Stamped<DecisionEntry>>,
     /// History of rollouts, oldest first.
@@ -205,6 +210,7 @@ pub fn of(
         families: families(controller, &plan),
         warm,
         interference: controller.interference(),
+        profile_corrections: controller.profile_corrections().to_vec(),
         decisions: latest.decisions().map(|entry| clock.stamped(entry.at_us, entry)).collect(),
         history: rollout.history().map(|entry| clock.stamped(entry.at_us, entry)).collect(),
     }

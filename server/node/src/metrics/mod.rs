@@ -16,6 +16,7 @@ mod model_source;
 pub mod names;
 mod partition;
 mod process;
+mod profile_factors;
 mod rollout;
 mod telemetry;
 mod tenant;
@@ -43,6 +44,7 @@ pub use model::{LaneMetrics, ModelLabels, ModelMetrics};
 pub use model_source::{repository_listed, repository_refresh_failed};
 pub use partition::{PlanMetrics, plan_ended, plans_begin};
 pub use process::process_read;
+pub use profile_factors::ProfileFactors;
 pub use rollout::{rollout_began, rollout_decided, rollout_ended};
 pub use telemetry::telemetry_sent;
 pub use tenant::TenantMetrics;
@@ -92,7 +94,7 @@ pub fn describe(triton_names: bool) {
 mod tests {
     use super::*;
     use crate::reason::Reason;
-    use gpulet_core::control::{ErrorEntry, InterferenceEntry};
+    use gpulet_core::control::{ErrorEntry, InterferenceEntry, ProfileCorrection};
     use router::Timing;
     use router_core::{Allowance, FamilyId, FamilySnapshot, TenantQuota};
     use std::collections::BTreeMap;
@@ -167,6 +169,12 @@ mod tests {
             GpuMetrics::new("gpu0", triton_names.then_some(&"GPU-1".to_owned()))
                 .set(Some(&throttled()), None);
             InterferenceMetrics::default().tell(&[learned()]);
+            ProfileFactors::default().show(&[ProfileCorrection {
+                model: "m".to_owned(),
+                device_type: "cpu".to_owned(),
+                factor: 1.5,
+                replaced_cells: 0,
+            }]);
             device_up(&"gpu0".into(), true);
             let allowance = Some(Allowance { per_second: 1, burst: 1 });
             let quota = TenantQuota { lane_time: allowance, requests: allowance, borrow: false };

@@ -168,6 +168,8 @@ metrics! {
         INTERFERENCE_ERROR: Gauge, "tessera_interference_error_ratio", [DEVICE_TYPE, INTERFERENCE],
             "Mean relative error of predicted batch times under contention on a device type, over the last 256 observations: \
              with the learned interference (learned) and without any (none).";
+        PROFILE_FACTOR: Gauge, "tessera_profile_factor", [MODEL, DEVICE_TYPE],
+            "Measured solo batch times divided by those of the profile, once they differ for long enough. Plans use it; 1 after the times returned.";
         LANE_BUSY: Gauge, "tessera_lane_busy", [LANE], "1 while the lane runs a batch, else 0.";
         // A counter has whole numbers only, and seconds would be too coarse.
         LANE_BUSY_TIME: Counter, "tessera_lane_busy_us_total", [LANE],
