@@ -1,0 +1,24 @@
+//! `tessera tune` finds the configuration of a model with the highest capacity at an objective.
+
+pub mod arguments;
+mod confirmation;
+mod grid_file;
+mod path;
+mod report;
+mod settings;
+mod trial;
+mod walk;
+
+use std::process::ExitCode;
+
+use node::config::Config;
+use node::environment::Environment;
+
+use crate::load::interruption;
+use arguments::TuneArgs;
+
+/// Searches, and prints the settings.
+pub fn run(config: &Config, arguments: &TuneArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let stop = interruption::flag()?;
+    walk::run(config, arguments, environment, &stop)
+}
