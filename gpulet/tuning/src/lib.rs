@@ -9,11 +9,14 @@
 
 #![forbid(unsafe_code)]
 
+mod gaussian_process;
 mod generator;
 mod measurement;
+mod replay;
 mod search;
 mod space;
 
 pub use self::measurement::{Measured, Measurement, Objective};
-pub use self::search::{Choice, Reason, Search, Settings, Surface, WORDS, search};
+pub use self::replay::{Path, replay};
+pub use self::search::{Choice, Constants, Reason, Search, Settings, Surface, Tessera, WORDS, search};
 pub use self::space::{BATCHES, Configuration, Engine, KNOBS, Level, Setup, Space};

@@ -1,11 +1,22 @@
 //! The searches, by word.
 
+mod autodeep;
+mod bo;
 mod exhaustive;
+mod morphling;
+mod q_learning;
+mod tessera;
 
 use crate::measurement::{Measured, Measurement, Objective};
 use crate::space::Space;
 
+pub use tessera::{Constants, Tessera};
+
+use autodeep::AutoDeep;
+use bo::Bo;
 use exhaustive::{Grid, Random};
+use morphling::Morphling;
+use q_learning::QLearning;
 
 /// What a search wants.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,8 +67,16 @@ pub struct Settings<'a> {
 }
 
 /// The words of searches, and what each does.
-pub const WORDS: &[(&str, &str)] =
-    &[("grid", "every configuration, in order"), ("random", "configurations in random order")];
+pub const WORDS: &[(&str, &str)] = &[
+    ("tessera", "the structure of the knobs, the batch and the tail; expected gain of capacity"),
+    ("bo", "a Gaussian process over the knobs; expected improvement of capacity"),
+    ("morphling", "the surface of other models, adapted; the best that is predicted"),
+    ("rrl", "Q-learning in which a measurement updates a region"),
+    ("q-learning", "Q-learning"),
+    ("autodeep", "Bayesian optimisation of engine, lanes and threads; Q-learning of the rest"),
+    ("random", "configurations in random order"),
+    ("grid", "every configuration, in order"),
+];
 
 /// The search of a word.
 ///
@@ -65,6 +84,12 @@ pub const WORDS: &[(&str, &str)] =
 /// When there is no such search, or it lacks something; says what would be right.
 pub fn search(word: &str, settings: &Settings<'_>) -> Result<Box<dyn Search>, String> {
     match word {
+        "tessera" => Ok(Box::new(Tessera::new(settings, Constants::default()))),
+        "bo" => Ok(Box::new(Bo::new(settings))),
+        "morphling" => Ok(Box::new(Morphling::new(settings)?)),
+        "rrl" => Ok(Box::new(QLearning::with_regions(settings))),
+        "q-learning" => Ok(Box::new(QLearning::plain(settings))),
+        "autodeep" => Ok(Box::new(AutoDeep::new(settings))),
         "grid" => Ok(Box::new(Grid::new(settings))),
         "random" => Ok(Box::new(Random::new(settings))),
         _ => {
