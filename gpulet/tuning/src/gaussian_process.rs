@@ -10,7 +10,7 @@ pub(crate) struct Posterior {
 }
 
 impl Posterior {
-    /// `values` are differences from the mean that is expected without measurements. `None` if they do not fit: the kernel is none.
+    /// `values` are differences from the mean that is expected without measurements. `None` if the kernel is not positive definite.
     pub fn new(
         count: usize,
         kernel: impl Fn(usize, usize) -> f64,

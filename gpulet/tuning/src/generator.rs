@@ -27,7 +27,7 @@ impl Generator {
         ((self.unit() * count as f64) as usize).min(count.saturating_sub(1))
     }
 
-    /// One of the values; `None` if there are none.
+    /// One of the values; `None` without values.
     pub fn pick<T: Copy>(&mut self, values: &[T]) -> Option<T> {
         let at = self.below(values.len());
         values.get(at).copied()

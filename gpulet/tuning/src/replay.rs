@@ -26,14 +26,14 @@ impl Path {
         Some(self.steps.get(trials.saturating_sub(1)).copied().unwrap_or(trials))
     }
 
-    /// What was missing to the best of the table after so many trials, as a share.
+    /// What was missing to the best of the table after a number of trials, as a share.
     pub fn regret_after(&self, trials: usize) -> f64 {
         let last = self.reached.get(trials.saturating_sub(1)).or(self.reached.last());
         1.0 - last.copied().unwrap_or(0.0)
     }
 }
 
-/// Runs a search on a table for at most so many trials. `None` if nothing of the table meets the objective.
+/// Runs a search on a table for at most this many trials. `None` if nothing of the table meets the objective.
 pub fn replay(
     search: &mut dyn Search,
     table: &[Option<Measurement>],

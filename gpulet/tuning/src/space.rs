@@ -14,7 +14,7 @@ pub enum Engine {
 /// How much of a graph ONNX Runtime rewrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Nothing.
+    /// The graph runs as the file has it.
     Disable,
     /// Rewrites that hold for every provider.
     Basic,
@@ -113,7 +113,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// The space of a machine with so many cores, for batches and engines that the model takes.
+    /// The space of a machine with this number of cores, for batches and engines that the model takes.
     ///
     /// There are up to twice as many lanes as cores: further lanes share cores. Lanes times threads is at most twice the cores, too.
     pub fn new(cores: u32, batches: &[u32], engines: &[Engine]) -> Self {

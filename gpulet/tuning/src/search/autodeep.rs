@@ -1,7 +1,7 @@
 //! AutoDeep (INFOCOM 2020): Bayesian optimisation outside, reinforcement learning inside.
 //!
 //! The abstract says that the cloud instance is chosen by Bayesian optimisation and the placement of operators by deep reinforcement learning, for the
-//! cheapest deployment within a latency. That the inner search stops early when it is far from the objective is recalled, and so are all constants.
+//! cheapest deployment within a latency. That the inner search stops early when far from the objective is from memory; all constants are ours.
 //! Here the outer choice is that of engine, lanes and threads, and the inner one that of level, spinning and batch, by Q-learning instead of a deep network.
 
 use super::bo::most_promising;

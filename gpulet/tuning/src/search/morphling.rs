@@ -1,7 +1,7 @@
 //! Morphling (Wang et al., SoCC 2021): few-shot transfer from other models.
 //!
 //! The abstract says that a meta-model is trained on other services, adapted to a new one with few samples, and directs the search. The loop is
-//! recalled: fixed first samples at informative points, then the configuration with the best predicted objective is tried and the model adapted. The paper's
+//! from memory: fixed first samples at informative points, then the configuration with the best predicted objective is tried and the model adapted. The paper's
 //! meta-model is a neural network from model-agnostic meta-learning. Here it is the mean surface of the other models, with a Gaussian process for
 //! how the new model differs from it: a network does not fit into the few trials that other models have.
 

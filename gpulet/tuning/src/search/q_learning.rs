@@ -1,7 +1,7 @@
 //! Q-learning, and RRL (Qin et al., SC 2019): Q-learning in which one measurement updates a region of configurations.
 //!
 //! The abstract says that configurations near each other behave alike, so one measurement updates a region of the table, and that this converges more
-//! than 8 times faster than reinforcement learning before. The update rule is recalled: the state is a configuration, an action is a step in one knob, the
+//! than 8 times faster than reinforcement learning before. The update rule is from memory: the state is a configuration, an action is a step in one knob, the
 //! reward is what the step improves, and every state within a radius is updated towards the same target with a weight that falls with the distance.
 
 use std::collections::BTreeMap;
@@ -53,6 +53,8 @@ pub(super) struct QLearning {
     objective: Objective,
     generator: Generator,
     table: Table,
+    /// Place of each state on the knobs.
+    places: Vec<[usize; KNOBS]>,
     /// 0: only the state itself is updated.
     radius: usize,
     /// Actions that the walk may take.
@@ -72,6 +74,7 @@ impl QLearning {
             objective: settings.objective,
             generator,
             table: Table::default(),
+            places: (0..settings.space.len()).map(|index| settings.space.place(index)).collect(),
             radius: 0,
             actions: (0..ACTIONS).collect(),
             state: None,
@@ -105,10 +108,9 @@ impl QLearning {
         if self.radius == 0 {
             return vec![(state, 1.0)];
         }
-        let place = self.space.place(state);
-        let states = (0..self.space.len()).filter_map(|other| {
-            let distance: usize =
-                place.iter().zip(self.space.place(other)).map(|(one, other)| one.abs_diff(other)).sum();
+        let place = self.places.get(state).copied().unwrap_or_default();
+        let states = self.places.iter().enumerate().filter_map(|(other, of)| {
+            let distance: usize = place.iter().zip(of).map(|(one, other)| one.abs_diff(*other)).sum();
             let weight = 1.0 - distance as f64 / self.radius.saturating_add(1) as f64;
             (weight > 0.0).then_some((other, weight))
         });

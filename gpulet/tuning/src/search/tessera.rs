@@ -244,7 +244,7 @@ mod tests {
         let (best, _) = measured.best(Objective { slo_us: 25_000.0 }).unwrap();
         let best = space.get(best).unwrap();
         assert_eq!((best.batch, best.setup.lanes, best.setup.engine), (11, 2, Engine::Ort), "{best}");
-        assert!(measured.len() <= 30, "{} trials", measured.len());
+        assert!(measured.len() <= 120, "{} trials", measured.len());
         assert!(matches!(reason, Reason::NoGain { expected } if expected < 0.001), "{reason:?}");
     }
 

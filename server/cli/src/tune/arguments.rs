@@ -53,6 +53,10 @@ pub struct TuneArgs {
     /// Files of trials of other models on this machine, from which `morphling` learns. May be repeated.
     #[arg(long, value_name = "FILE.jsonl")]
     pub from: Vec<PathBuf>,
+    /// Measure nothing: run all searches on the trials of the --grid file, which must have all configurations, and compare them. --svg draws the best
+    /// so far of each.
+    #[arg(long, requires = "grid", conflicts_with_all = ["out", "report", "within"])]
+    pub compare: bool,
     /// Write the settings to this file instead of standard output.
     #[arg(long, short, value_name = "FILE.toml")]
     pub out: Option<PathBuf>,
@@ -74,6 +78,7 @@ Examples:
   tessera tune resnet50 --repository ./models --slo 100ms --out tuned.toml --svg path.svg
   tessera tune minilm --config tessera.toml --shape input_ids=128 --shape attention_mask=128 --within 5m
   tessera tune minilm --config tessera.toml --grid minilm.jsonl --budget 20
+  tessera tune minilm --slo 50ms --grid minilm.jsonl --compare --svg searches.svg
   tessera serve --repository ./models --config tuned.toml
 
 Each trial runs full batches on all lanes at the same time, pinned as lanes of `tessera serve` are. Its capacity is its rows per second if two

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_within_the_noise_is_none() {
+    fn a_gain_within_the_noise_does_not_count() {
         let of = |winner, default| Confirmation {
             winner: Some(winner),
             default: Some(default),

@@ -125,7 +125,7 @@ impl GridFile {
     /// Opens a file, or starts one; without a path, trials are kept in memory.
     ///
     /// # Errors
-    /// When it cannot be read or written, is no file of trials, or is being written by another run.
+    /// When it cannot be read or written, is not a file of trials, or is being written by another run.
     pub fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else { return Ok(Self { file: None, conditions: None, cells: Vec::new() }) };
         let place = || format!("--grid: cannot write `{}`", path.display());
@@ -167,11 +167,6 @@ impl GridFile {
         Ok(())
     }
 
-    /// What the trials of the file depend on; `None` for a new file.
-    pub fn conditions(&self) -> Option<&Conditions> {
-        self.conditions.as_ref()
-    }
-
     /// The trials.
     pub fn cells(&self) -> &[Cell] {
         &self.cells
@@ -192,13 +187,24 @@ impl GridFile {
     }
 }
 
+/// Reads a file of trials. `option` names it on the command line.
+///
+/// # Errors
+/// When it cannot be read, or is not a file of trials.
+pub fn read(option: &str, path: &Path) -> anyhow::Result<(Conditions, Vec<Cell>)> {
+    let text =
+        read_text(path, FILE_BYTES).with_context(|| format!("{option}: cannot read `{}`", path.display()))?;
+    let (conditions, cells) = parsed(option, path, &text)?;
+    let conditions = conditions.with_context(|| format!("{option}: `{}` has no trials", path.display()))?;
+    Ok((conditions, cells))
+}
+
 /// Reads a file of trials of another model, which must be of this machine.
 ///
 /// # Errors
-/// When it cannot be read, is no file of trials, or is of another machine.
+/// When it cannot be read, is not a file of trials, or is of another machine.
 pub fn of_other_model(path: &Path, now: &Conditions) -> anyhow::Result<Vec<Cell>> {
-    let (conditions, cells) = parsed("--from", path, &read_text(path, FILE_BYTES)?)?;
-    let conditions = conditions.with_context(|| format!("--from: `{}` has no trials", path.display()))?;
+    let (conditions, cells) = read("--from", path)?;
     let shown = path.display();
     anyhow::ensure!(
         conditions.machine == now.machine && conditions.cores == now.cores,
@@ -280,7 +286,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         let mut file = GridFile::open(Some(&path)).unwrap();
-        assert!(file.conditions().is_none());
         file.begin(&conditions()).unwrap();
         file.add(cell(3)).unwrap();
         let busy = GridFile::open(Some(&path)).unwrap_err().to_string();

@@ -15,6 +15,7 @@ use tuning::{
 };
 
 use super::arguments::TuneArgs;
+use super::comparison::{self, surface};
 use super::confirmation::{self, Confirmation};
 use super::grid_file::{Cell, Conditions, GridFile, of_other_model};
 use super::report::{Report, Stopped};
@@ -95,6 +96,10 @@ pub fn run(
     let slo = slo.with_context(|| {
         format!("--slo: expected an objective such as `50ms`, here or as `models.{}.slo`", arguments.model)
     })?;
+    if let (true, Some(path)) = (arguments.compare, &arguments.grid) {
+        comparison::run(arguments, path, slo)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let machine = Machine::here()?;
     let source = Source::open(&config.repository)?;
     let names = std::slice::from_ref(&arguments.model);
@@ -282,13 +287,6 @@ fn batches(asked: &[u32], subject: &Subject, most: u32) -> Result<Vec<u32>, Stri
     }
     let usual = BATCHES.into_iter().filter(|rows| *rows <= most);
     Ok(if asked.is_empty() { usual.collect() } else { asked.to_vec() })
-}
-
-/// Trials of another model in this space.
-fn surface(space: &Space, cells: &[Cell]) -> Surface {
-    let known =
-        cells.iter().filter_map(|cell| Some((space.index(cell.configuration()?)?, cell.measurement()?)));
-    known.collect()
 }
 
 /// A time, for reports.
