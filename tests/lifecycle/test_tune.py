@@ -122,7 +122,7 @@ MISTAKES = {
     "unknown_search": (("digits", *QUICK, "--search", "boo"), 2, ("expected one of `tessera`", "did you mean `bo`?")),
     "no_others": (("digits", *QUICK, "--search", "morphling"), 1, ("--search: `morphling` learns from other models",)),
     "not_onnx": (("steady", *QUICK), 1, ("is a synthetic model: expected an ONNX model",)),
-    "too_large_a_batch": (("digits", "--slo", "1s", "--batches", "4096"), 1, ("--batches: 4096", "takes at most")),
+    "too_large_a_batch": (("digits", "--slo", "1s", "--batches", "65"), 1, ("--batches: 65", "takes at most 64 rows")),
     "not_trials": (("digits", *QUICK, "--grid", "{readme}"), 1, ("line 1: expected a file of trials",)),
     "no_such_file": (("digits", *QUICK, "--from", "none.jsonl"), 1, ("none.jsonl",)),
     "no_shape": (("digits", *QUICK, "--shape", "picture=3"), 1, ("--shape: no input `picture`",)),

@@ -1,14 +1,15 @@
 //! `tessera tune` finds the configuration of a model with the highest capacity at an objective.
 
 pub mod arguments;
+mod attempts;
 mod comparison;
 mod confirmation;
 mod grid_file;
 mod path;
 mod report;
+mod search_run;
 mod settings;
 mod trial;
-mod walk;
 
 use std::process::ExitCode;
 
@@ -21,5 +22,5 @@ use arguments::TuneArgs;
 /// Searches, and prints the settings.
 pub fn run(config: &Config, arguments: &TuneArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
     let stop = interruption::flag()?;
-    walk::run(config, arguments, environment, &stop)
+    search_run::run(config, arguments, environment, &stop)
 }

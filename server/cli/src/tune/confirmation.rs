@@ -2,8 +2,8 @@
 
 use tuning::{Configuration, Measurement};
 
+use super::attempts::Attempts;
 use super::trial::Trial;
-use super::walk::Walk;
 use crate::profile::Halt;
 
 /// Times that each of the two is measured, and how much longer than a trial.
@@ -16,7 +16,7 @@ const CANDIDATES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Confirmed {
     pub configuration: Configuration,
-    /// Mean of the rounds in rows per second, and the longest 99th percentile.
+    /// Mean of the rounds in rows per second, and the middle one of their 99th percentiles.
     pub measurement: Measurement,
     /// Largest difference of two rounds, as a share of the mean.
     pub spread: f64,
@@ -55,37 +55,37 @@ impl Confirmation {
 ///
 /// # Errors
 /// When trials cannot be written.
-pub fn confirm(walk: &mut Walk<'_>) -> anyhow::Result<Confirmation> {
+pub fn confirm(attempts: &mut Attempts<'_>) -> anyhow::Result<Confirmation> {
     let mut confirmation = Confirmation::default();
-    match confirm_or_halt(walk, &mut confirmation) {
+    match confirm_or_halt(attempts, &mut confirmation) {
         Ok(()) => Ok(confirmation),
         Err(Halt::Stopped) => Ok(Confirmation::default()),
         Err(Halt::Lost(error)) => Err(error),
-        Err(Halt::Failed(reason)) => anyhow::bail!("model `{}`: {reason}", walk.rig.subject.name),
+        Err(Halt::Failed(reason)) => anyhow::bail!("model `{}`: {reason}", attempts.rig.subject.name),
     }
 }
 
-fn confirm_or_halt(walk: &mut Walk<'_>, confirmation: &mut Confirmation) -> Result<(), Halt> {
-    let before = walk.measured.len();
-    let default = default_batch(walk)?;
-    confirmation.extra_trials = walk.measured.len().saturating_sub(before);
-    walk.unload();
-    let default = default.and_then(|index| walk.space.get(index));
-    let mut candidates: Vec<(usize, f64)> = walk
+fn confirm_or_halt(attempts: &mut Attempts<'_>, confirmation: &mut Confirmation) -> Result<(), Halt> {
+    let before = attempts.measured.len();
+    let default = default_batch(attempts)?;
+    confirmation.extra_trials = attempts.measured.len().saturating_sub(before);
+    attempts.unload();
+    let default = default.and_then(|index| attempts.space.get(index));
+    let mut candidates: Vec<(usize, f64)> = attempts
         .measured
         .in_order()
-        .filter_map(|(index, result)| Some((index, walk.objective.capacity(&result?)?)))
+        .filter_map(|(index, result)| Some((index, attempts.objective.capacity(&result?)?)))
         .collect();
     candidates.sort_by(|one, other| other.1.total_cmp(&one.1));
-    walk.bar.expect(ROUNDS);
+    attempts.bar.expect(ROUNDS);
     for (index, _) in candidates.into_iter().take(CANDIDATES) {
-        let Some(candidate) = walk.space.get(index) else { continue };
+        let Some(candidate) = attempts.space.get(index) else { continue };
         let [winner, default] =
-            alternate(walk, [Some(candidate), default.filter(|default| *default != candidate)])?;
+            alternate(attempts, [Some(candidate), default.filter(|default| *default != candidate)])?;
         let Some(winner) = winner else { continue };
         let same = winner.configuration == candidate;
         confirmation.default = default.or(confirmation.default);
-        if same && walk.objective.capacity(&winner.measurement).is_some() {
+        if same && attempts.objective.capacity(&winner.measurement).is_some() {
             confirmation.winner = Some(winner);
             break;
         }
@@ -98,41 +98,45 @@ fn confirm_or_halt(walk: &mut Walk<'_>, confirmation: &mut Confirmation) -> Resu
 }
 
 /// The default settings with the batch that serves most within the objective. Times rise with the batch, so halving finds the largest.
-fn default_batch(walk: &mut Walk<'_>) -> Result<Option<usize>, Halt> {
-    let Some(setup) = walk.space.default_setup() else { return Ok(None) };
-    let (mut fits, mut misses) = (0_usize, walk.space.batches().len());
+fn default_batch(attempts: &mut Attempts<'_>) -> Result<Option<usize>, Halt> {
+    let Some(setup) = attempts.space.default_setup() else { return Ok(None) };
+    let (mut fits, mut misses) = (0_usize, attempts.space.batches().len());
     while fits < misses {
         let middle = fits.midpoint(misses);
-        let index = walk.space.at(setup, middle);
-        if !walk.measured.contains(index) {
-            walk.bar.expect(1);
-            walk.attempt(index)?;
+        let index = attempts.space.at(setup, middle);
+        if !attempts.measured.contains(index) {
+            attempts.bar.expect(1);
+            attempts.attempt(index)?;
         }
-        let feasible = walk.measured.get(index).is_some_and(|one| walk.objective.capacity(&one).is_some());
+        let feasible =
+            attempts.measured.get(index).is_some_and(|one| attempts.objective.capacity(&one).is_some());
         if feasible { fits = middle.saturating_add(1) } else { misses = middle }
     }
-    let batches = (0..walk.space.batches().len()).map(|batch| walk.space.at(setup, batch));
-    let able =
-        batches.filter_map(|index| Some((index, walk.objective.capacity(&walk.measured.get(index)?)?)));
+    let batches = (0..attempts.space.batches().len()).map(|batch| attempts.space.at(setup, batch));
+    let able = batches
+        .filter_map(|index| Some((index, attempts.objective.capacity(&attempts.measured.get(index)?)?)));
     Ok(able.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(index, _)| index))
 }
 
 /// Measures configurations alternately, so that a drift of the machine meets all of them.
-fn alternate(walk: &mut Walk<'_>, of: [Option<Configuration>; 2]) -> Result<[Option<Confirmed>; 2], Halt> {
+fn alternate(
+    attempts: &mut Attempts<'_>,
+    of: [Option<Configuration>; 2],
+) -> Result<[Option<Confirmed>; 2], Halt> {
     let mut loaded = [None, None];
     for (slot, configuration) in loaded.iter_mut().zip(of) {
-        *slot = configuration.map(|configuration| walk.rig.load(configuration.setup)).transpose()?;
+        *slot = configuration.map(|configuration| attempts.rig.load(configuration.setup)).transpose()?;
     }
     let mut rounds: [Vec<Trial>; 2] = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         for ((loaded, rounds), configuration) in loaded.iter_mut().zip(&mut rounds).zip(of) {
             if let (Some(loaded), Some(configuration)) = (loaded, configuration) {
-                walk.bar.say(format!("{configuration}, longer"));
-                let time = walk.time.saturating_mul(FACTOR);
-                rounds.push(loaded.run(configuration.batch, time, walk.rig.stop)?);
+                attempts.bar.say(format!("{configuration}, longer"));
+                let time = attempts.time.saturating_mul(FACTOR);
+                rounds.push(loaded.run(configuration.batch, time, attempts.rig.stop)?);
             }
         }
-        walk.bar.finish_cell();
+        attempts.bar.finish_cell();
     }
     let mut confirmed = [None, None];
     for ((confirmed, rounds), configuration) in confirmed.iter_mut().zip(&rounds).zip(of) {

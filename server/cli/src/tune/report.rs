@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use charts::{Plot, document, escape, figure, paragraph, plain, table};
@@ -14,7 +15,6 @@ use super::arguments::TuneArgs;
 use super::confirmation::{Confirmation, Confirmed};
 use super::path::{Step, plot};
 use super::settings::{About, sections};
-use super::walk::time_words;
 use crate::profile::machine::Machine;
 use crate::profile::subjects::Subject;
 
@@ -337,6 +337,10 @@ impl Report<'_> {
             path: self.ran().map(|(configuration, one)| Shown::new(configuration, one)).collect(),
         }
     }
+}
+
+fn time_words(seconds: f64) -> String {
+    TimeSpan(Duration::from_millis((seconds.max(0.0) * 1e3) as u64 / 100 * 100)).to_string()
 }
 
 fn plural(count: usize, noun: &str) -> String {

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context as _;
-use models::{EngineChoice, Format, Loader, TimeSpan};
+use models::{EngineChoice, Format, Loader};
 use node::catalog::Source;
 use node::config::Config;
 use node::environment::Environment;
@@ -15,11 +15,12 @@ use tuning::{
 };
 
 use super::arguments::TuneArgs;
+use super::attempts::Attempts;
 use super::comparison::{self, surface};
 use super::confirmation::{self, Confirmation};
-use super::grid_file::{Cell, Conditions, GridFile, of_other_model};
+use super::grid_file::{Conditions, GridFile, of_other_model};
 use super::report::{Report, Stopped};
-use super::trial::{Loaded, Rig};
+use super::trial::Rig;
 use crate::profile::machine::{Machine, engine_words};
 use crate::profile::progress::Bar;
 use crate::profile::subjects::{self, Subject};
@@ -31,58 +32,6 @@ pub struct Prepared {
     pub conditions: Conditions,
     pub batched: bool,
     pub notes: Vec<String>,
-}
-
-/// The state of a run.
-pub struct Walk<'a> {
-    pub rig: Rig<'a>,
-    pub space: &'a Space,
-    pub objective: Objective,
-    pub time: Duration,
-    pub measured: Measured,
-    pub file: GridFile,
-    pub bar: Bar,
-    loaded: Option<Loaded>,
-}
-
-impl Walk<'_> {
-    /// Measures a configuration, and writes the result. One that does not run is a result, too.
-    pub fn attempt(&mut self, index: usize) -> Result<(), Halt> {
-        let configuration =
-            self.space.get(index).ok_or_else(|| Halt::Failed("is outside of the space".to_owned()))?;
-        self.bar.say(configuration.to_string());
-        let trial = match self.loaded_with(index) {
-            Ok(()) => match &mut self.loaded {
-                Some(loaded) => loaded.run(configuration.batch, self.time, self.rig.stop),
-                None => Err(Halt::Stopped),
-            },
-            Err(halt) => Err(halt),
-        };
-        let cell = match trial {
-            Ok(trial) => Cell::new(configuration, trial.measurement, trial.runs),
-            Err(Halt::Failed(reason)) => Cell::failed(configuration, reason),
-            Err(halt) => return Err(halt),
-        };
-        self.measured.add(index, cell.measurement());
-        self.file.add(cell).map_err(Halt::Lost)?;
-        self.bar.finish_cell();
-        Ok(())
-    }
-
-    fn loaded_with(&mut self, index: usize) -> Result<(), Halt> {
-        let Some(configuration) = self.space.get(index) else { return Ok(()) };
-        if self.loaded.as_ref().is_none_or(|loaded| loaded.setup != configuration.setup) {
-            // The memory of the last sessions first.
-            self.loaded = None;
-            self.loaded = Some(self.rig.load(configuration.setup)?);
-        }
-        Ok(())
-    }
-
-    /// Drops the sessions.
-    pub fn unload(&mut self) {
-        self.loaded = None;
-    }
 }
 
 /// Tunes a model, or compares searches.
@@ -135,22 +84,22 @@ pub fn run(
     let mut chosen =
         search(&arguments.search, &settings).map_err(|reason| anyhow::anyhow!("--search: {reason}"))?;
     let rig = Rig { batch_max: space.batches().last().copied().unwrap_or(1), ..rig };
-    let mut walk =
-        Walk { rig, space: &space, objective, time: arguments.time.0, measured, file, bar, loaded: None };
+    let mut attempts =
+        Attempts { rig, space: &space, objective, time: arguments.time.0, measured, file, bar, loaded: None };
     let begun = Instant::now();
-    let stopped = walk_on(&mut walk, chosen.as_mut(), arguments, begun)?;
+    let stopped = search_on(&mut attempts, chosen.as_mut(), arguments, begun)?;
     let searched = begun.elapsed();
-    let trials = walk.measured.len().saturating_sub(known);
+    let trials = attempts.measured.len().saturating_sub(known);
     let confirmation = match stopped {
         Stopped::Interrupted => Confirmation::default(),
-        _ => confirmation::confirm(&mut walk)?,
+        _ => confirmation::confirm(&mut attempts)?,
     };
     let interrupted = stop.load(Ordering::Relaxed);
-    walk.bar.clear();
+    attempts.bar.clear();
     let report = Report {
         subject: &subject,
         space: &space,
-        measured: &walk.measured,
+        measured: &attempts.measured,
         objective,
         slo,
         search: &arguments.search,
@@ -181,18 +130,18 @@ pub fn run(
 }
 
 /// Tries what the search wants, as far as the limits allow.
-fn walk_on(
-    walk: &mut Walk<'_>,
+fn search_on(
+    attempts: &mut Attempts<'_>,
     search: &mut dyn Search,
     arguments: &TuneArgs,
     begun: Instant,
 ) -> anyhow::Result<Stopped> {
     let budget = usize::try_from(arguments.budget).unwrap_or(usize::MAX);
-    let open = walk.space.len().saturating_sub(walk.measured.len());
-    walk.bar.expect(budget.min(open));
+    let open = attempts.space.len().saturating_sub(attempts.measured.len());
+    attempts.bar.expect(budget.min(open));
     let mut trials = 0_usize;
     loop {
-        let index = match search.next(&walk.measured) {
+        let index = match search.next(&attempts.measured) {
             Choice::Try(index) => index,
             Choice::Stop(Reason::Exhausted) => return Ok(Stopped::Exhausted),
             Choice::Stop(Reason::NoGain { expected }) => return Ok(Stopped::NoGain { expected }),
@@ -203,11 +152,11 @@ fn walk_on(
         if arguments.within.is_some_and(|limit| begun.elapsed() >= limit.0) {
             return Ok(Stopped::Time);
         }
-        match walk.attempt(index) {
+        match attempts.attempt(index) {
             Ok(()) => trials = trials.saturating_add(1),
             Err(Halt::Stopped) => return Ok(Stopped::Interrupted),
             Err(Halt::Lost(error)) => return Err(error),
-            Err(Halt::Failed(reason)) => anyhow::bail!("model `{}`: {reason}", walk.rig.subject.name),
+            Err(Halt::Failed(reason)) => anyhow::bail!("model `{}`: {reason}", attempts.rig.subject.name),
         }
     }
 }
@@ -287,9 +236,4 @@ fn batches(asked: &[u32], subject: &Subject, most: u32) -> Result<Vec<u32>, Stri
     }
     let usual = BATCHES.into_iter().filter(|rows| *rows <= most);
     Ok(if asked.is_empty() { usual.collect() } else { asked.to_vec() })
-}
-
-/// A time, for reports.
-pub fn time_words(seconds: f64) -> String {
-    TimeSpan(Duration::from_millis((seconds.max(0.0) * 1e3) as u64 / 100 * 100)).to_string()
 }
