@@ -166,6 +166,7 @@ impl EffectiveConfig {
         let class_queues = pbtxt.map(|file| file.level_queues.clone()).unwrap_or_default().into_iter();
         let engine = settings.engine.or(pbtxt.and_then(|file| file.engine)).unwrap_or_default();
         resolver.check_engine(pbtxt, engine, &mut notes)?;
+        let engine = resolver.engine(engine);
         let labels = pbtxt.map(|file| file.outputs.as_slice()).unwrap_or_default().iter();
         Ok(Self {
             name: name.clone(),
@@ -191,7 +192,11 @@ impl EffectiveConfig {
             warm_ups: pbtxt.map(|file| file.warm_ups.clone()).unwrap_or_default(),
             reshapes,
             padding: settings.batching.padding.clone(),
-            ort: pbtxt.map(|file| file.ort.clone()).unwrap_or_default(),
+            ort: settings
+                .ort
+                .clone()
+                .unwrap_or_default()
+                .over(pbtxt.map(|file| file.ort.clone()).unwrap_or_default()),
             label_files: labels
                 .filter_map(|output| Some((output.name.clone(), output.label_filename.clone()?)))
                 .collect(),

@@ -11,6 +11,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::batching::ROW_TOLERANCE;
 use crate::engine::python::PythonOptions;
+use crate::ort_table::OrtTable;
 use crate::rollout_settings::RolloutSettings;
 use crate::{EngineChoice, TimeSpan, Version};
 
@@ -40,6 +41,8 @@ pub struct ModelSettings {
     pub versions: Option<VersionPolicy>,
     /// How requests are gathered into batches.
     pub batching: BatchingSettings,
+    /// Session settings of ONNX Runtime.
+    pub ort: Option<OrtTable>,
     /// How a new version replaces the one that serves.
     pub rollout: Option<RolloutSettings>,
     /// Bound on queued requests; further ones are refused. Default: that of `limits.queue`. Example: `256`.

@@ -48,6 +48,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("model-parallel", &["invariant", "workload"]),
     ("variant-plan", &["gpulet-core"]),
     ("estimator", &[]),
+    ("tuning", &["estimator"]),
     ("loadtest", &["charts", "oip", "sim", "workload"]),
     ("model-split", &[]),
     ("models", &["model-split", "oip", "units"]),
@@ -95,6 +96,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "model-parallel",
             "variant-plan",
             "estimator",
+            "tuning",
             "model-split",
             "models",
             "job-formats",
@@ -146,6 +148,7 @@ const PURE: &[(&str, &str)] = &[
     ("model-parallel", "gpulet/parallel"),
     ("variant-plan", "gpulet/variants"),
     ("estimator", "gpulet/estimator"),
+    ("tuning", "gpulet/tuning"),
     ("charts", "server/charts"),
 ];
 /// What these crates must not use: runtimes, sockets, files, clocks, ambient randomness. A generator with an explicit
@@ -212,6 +215,7 @@ const TOOLS: &[&str] = &[
     "loadtest",
     "model-parallel",
     "estimator",
+    "tuning",
     "sim",
     "workload",
     "fleet-kubernetes",

@@ -2,13 +2,13 @@
 
 /// The lower triangle L of a symmetric positive definite matrix A = L Lᵀ, row by row.
 #[derive(Clone, Debug)]
-pub(crate) struct Cholesky {
+pub struct Cholesky {
     rows: Vec<Vec<f64>>,
 }
 
 impl Cholesky {
     /// Factors a matrix, of which only the lower triangle is read. `None` if it is not positive definite.
-    pub(crate) fn new(matrix: &[Vec<f64>]) -> Option<Self> {
+    pub fn new(matrix: &[Vec<f64>]) -> Option<Self> {
         let mut rows: Vec<Vec<f64>> = Vec::with_capacity(matrix.len());
         for wanted in matrix {
             let mut row: Vec<f64> = Vec::with_capacity(rows.len() + 1);
@@ -26,7 +26,7 @@ impl Cholesky {
     }
 
     /// Solves L y = b.
-    pub(crate) fn forward(&self, right: &[f64]) -> Vec<f64> {
+    pub fn forward(&self, right: &[f64]) -> Vec<f64> {
         let mut solved: Vec<f64> = Vec::with_capacity(right.len());
         for (row, value) in self.rows.iter().zip(right) {
             let pivot = row.last().copied().unwrap_or(1.0);
@@ -36,7 +36,7 @@ impl Cholesky {
     }
 
     /// Solves A x = b.
-    pub(crate) fn solve(&self, right: &[f64]) -> Vec<f64> {
+    pub fn solve(&self, right: &[f64]) -> Vec<f64> {
         let mut open = self.forward(right);
         let mut solved = Vec::with_capacity(open.len());
         for row in self.rows.iter().rev() {
@@ -52,7 +52,7 @@ impl Cholesky {
     }
 
     /// Logarithm of the determinant of A.
-    pub(crate) fn log_determinant(&self) -> f64 {
+    pub fn log_determinant(&self) -> f64 {
         2.0 * self.rows.iter().filter_map(|row| row.last()).map(|pivot| pivot.ln()).sum::<f64>()
     }
 }

@@ -25,6 +25,7 @@ mod operator_model;
 mod similarity;
 
 pub use self::choice::{CHANGE_MIN, Choice, Next, Objective, plan};
+pub use self::cholesky::Cholesky;
 pub use self::estimator::{Estimate, Estimator, MODELS_MIN, Prediction};
 pub use self::known::{Known, Place, Timing};
 pub use self::network::{Network, OPERATORS_MAX, Operator, OperatorClass, Work};

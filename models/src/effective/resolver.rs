@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 
 use crate::engine::ort::OrtSettings;
 use crate::repository::{Pbtxt, TensorDeclaration};
-use crate::{ConfigError, Dim, EngineChoice, ModelName, ModelSettings, Reshape, Signature, TensorSpec};
+use crate::{
+    ConfigError, Dim, EngineChoice, ModelName, ModelSettings, OrtTable, Reshape, Signature, TensorSpec,
+};
 
 /// Classes of a model whose configuration does not say: all that the router has.
 const DEFAULT_CLASSES: NonZeroU32 = match NonZeroU32::new(64) {
@@ -36,7 +38,13 @@ impl Resolver<'_> {
         engine: EngineChoice,
         notes: &mut Vec<String>,
     ) -> Result<(), ConfigError> {
-        let (Some(file), EngineChoice::Named(name)) = (pbtxt, engine) else { return Ok(()) };
+        let EngineChoice::Named(name) = engine else { return Ok(()) };
+        let of_table = self.settings.ort.as_ref().and_then(OrtTable::first_set);
+        if let Some(setting) = of_table.filter(|_| name != crate::engine::ort::NAME) {
+            let reason = format!("exists only on ONNX Runtime: expected engine `ort`, got `{name}`");
+            return Err(self.refuse(self.toml(&format!("ort.{setting}")), reason));
+        }
+        let Some(file) = pbtxt else { return Ok(()) };
         let plain =
             OrtSettings { accelerators_required: file.ort.accelerators_required, ..OrtSettings::default() };
         if name == crate::engine::ort::NAME || file.ort == plain {
@@ -51,6 +59,16 @@ impl Resolver<'_> {
             "`optimization` and `parameters` of config.pbtxt are for ONNX Runtime and have no effect on engine `{name}`"
         ));
         Ok(())
+    }
+
+    /// Settings of ONNX Runtime in `tessera.toml` mean that no other engine runs the model.
+    pub fn engine(&self, engine: EngineChoice) -> EngineChoice {
+        let is_set = self.settings.ort.as_ref().is_some_and(|table| table.first_set().is_some());
+        if is_set && engine == EngineChoice::Auto {
+            EngineChoice::Named(crate::engine::ort::NAME)
+        } else {
+            engine
+        }
     }
 
     pub fn check_batch(&self, wanted: Option<u32>) -> Result<(), ConfigError> {

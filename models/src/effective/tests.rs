@@ -1,6 +1,9 @@
+use std::num::NonZeroUsize;
+
 use oip::Datatype;
 
 use super::*;
+use crate::engine::ort::GraphLevel;
 use crate::{Dim, TensorSpec};
 
 fn name() -> ModelName {
@@ -68,10 +71,34 @@ fn tessera_toml_wins_over_config_pbtxt() {
 }
 
 #[test]
+fn settings_of_onnx_runtime_in_tessera_toml_win_and_choose_the_engine() {
+    let pbtxt = r#"
+        optimization { graph { level: 1 } }
+        parameters { key: "intra_op_thread_count" value: { string_value: "4" } }
+    "#;
+    let both = resolve(pbtxt, "ort = { graph_level = \"disable\", spinning = true }", &batched()).unwrap();
+    assert_eq!((both.ort.graph_level, both.ort.spinning), (GraphLevel::Disabled, true));
+    assert_eq!((both.ort.intra_threads, both.engine), (NonZeroUsize::new(4), EngineChoice::Named("ort")));
+    let alone = resolve(pbtxt, "ort = {}", &batched()).unwrap();
+    assert_eq!((alone.ort.graph_level, alone.engine), (GraphLevel::Extended, EngineChoice::Auto));
+    let changes = alone.changes(&both, 64);
+    assert!(
+        changes.iter().any(|change| change.setting == "onnxruntime" && change.needs_sessions),
+        "{changes:?}"
+    );
+}
+
+#[test]
 fn what_cannot_hold_together_is_refused() {
     let cases = [
         ("", "max_batch = 0\nfree_batch = true", "models.m.max_batch: is 0, but `free_batch`"),
         ("", "slo = \"0s\"", "models.m.slo: is 0"),
+        (
+            "",
+            "engine = \"tract\"\nort.spinning = true",
+            "models.m.ort.spinning: exists only on ONNX Runtime: expected engine `ort`, got `tract`",
+        ),
+        ("backend: \"tract\" max_batch_size: 8", "ort.threads = 2", "models.m.ort.threads: exists only on"),
         ("", "slo = \"2s\"\ntimeout_max = \"1s\"", "models.m.timeout_max: is 1s, shorter than the slo of 2s"),
         (
             "",

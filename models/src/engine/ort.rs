@@ -136,8 +136,8 @@ fn configure(
         .with_intra_threads(threads)?
         .with_inter_threads(operators)?
         .with_parallel_execution(operators > 1)?
-        .with_intra_op_spinning(false)?
-        .with_inter_op_spinning(false)?
+        .with_intra_op_spinning(settings.spinning)?
+        .with_inter_op_spinning(settings.spinning)?
         // The runtime keeps one memory plan for each combination of input shapes and never frees it. That is bounded if
         // only the batch varies; if other dimensions vary, clients could exhaust memory.
         .with_memory_pattern(settings.memory_pattern.unwrap_or(true) && signature.has_fixed_inputs())?

@@ -19,10 +19,11 @@ use crate::plan::arguments::{PlanArgs, plan_examples};
 use crate::profile::arguments::{PROFILE_EXAMPLES, ProfileArgs};
 use crate::simulate::arguments::{ARENA_EXAMPLES, ArenaArgs, SimulateArgs, simulate_examples};
 use crate::split::arguments::{SPLIT_EXAMPLES, SplitArgs};
+use crate::tune::arguments::{TUNE_EXAMPLES, TuneArgs};
 use crate::variants::arguments::{VARIANTS_EXAMPLES, VariantsArgs};
 use crate::{
     check, colocate, config_command, doctor, explain, explain_request, job, key, load, models_command,
-    parallel, parity, plan, profile, simulate, split, variants,
+    parallel, parity, plan, profile, simulate, split, tune, variants,
 };
 
 /// Examples of the tools for `tessera --help`.
@@ -35,6 +36,7 @@ pub const EXAMPLES: &str = "  tessera check --repository ./models --load       f
   tessera doctor                                   show the devices, engines and ports found
   tessera plan problem.toml --explain              find the fewest devices for your objectives, and why
   tessera profile --repository ./models            measure batch times on this machine
+  tessera tune resnet50 --slo 100ms                find the best engine, lanes, threads and batch of a model
   tessera split resnet50 --out ./pipelines         split a model into stages for different devices
   tessera variants measure digits --labelled d.npz  measure the quality of a family's models
   tessera simulate workload.toml --compare         compare all policies on your traffic
@@ -118,6 +120,9 @@ pub enum Command {
     /// Measure how long batches of each model take on this machine's cores. Can be resumed.
     #[command(after_help = PROFILE_EXAMPLES)]
     Profile(Box<ProfileArgs>),
+    /// Find the settings of an ONNX model with the highest capacity at an objective: engine, lanes, threads, batch. Can be resumed.
+    #[command(after_help = TUNE_EXAMPLES)]
+    Tune(Box<TuneArgs>),
     /// Split an ONNX model into stages that run on different devices, check that they equal it, and write them as an ensemble.
     #[command(after_help = SPLIT_EXAMPLES)]
     Split(Box<SplitArgs>),
@@ -180,6 +185,10 @@ pub fn run(
         Command::Key(arguments) => key::run(&arguments),
         Command::Profile(arguments) => match configure(&arguments.config, environment) {
             Ok(config) => profile::run(&config, &arguments, environment),
+            Err(problems) => Ok(problems.report()),
+        },
+        Command::Tune(arguments) => match configure(&arguments.config, environment) {
+            Ok(config) => tune::run(&config, &arguments, environment),
             Err(problems) => Ok(problems.report()),
         },
         Command::Split(arguments) => match configure(&arguments.config, environment) {

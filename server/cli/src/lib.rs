@@ -25,6 +25,7 @@ mod split;
 mod split_setting;
 #[cfg(test)]
 mod testing;
+mod tune;
 mod variants;
 
 pub use commands::{Command, EXAMPLES, run};

@@ -5,19 +5,19 @@
 
 mod aggressors;
 pub mod arguments;
-mod bench;
+pub mod bench;
 mod contention;
 mod cpu_wait;
 mod grid;
 mod known_models;
-mod machine;
+pub mod machine;
 mod page;
-mod progress;
+pub mod progress;
 mod record;
 mod repeat;
 mod report;
 mod resident;
-mod rotation;
+pub mod rotation;
 mod runs;
 mod selection;
 pub mod subjects;
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context as _;
-use gpulet_core::profile::{RowShape, Source as Origin};
+use gpulet_core::profile::Source as Origin;
 use models::Loader;
 use node::catalog::Source;
 use node::config::Config;
@@ -49,7 +49,7 @@ use selection::Limits;
 use subjects::{Failure, Subject};
 
 /// Exit code after Ctrl-C, as in shells.
-const INTERRUPTED: u8 = 130;
+pub const INTERRUPTED: u8 = 130;
 
 /// Why a model was not measured to the end.
 #[derive(Debug)]
@@ -176,12 +176,7 @@ fn choose_shapes(
     let models = subjects.len().saturating_add(failed.len());
     anyhow::ensure!(models == 1, "--shape: expected one --model, got {models}");
     for subject in subjects {
-        let unknown = arguments.shapes.iter().find(|(name, _)| !subject.inputs.contains(name));
-        if let Some((name, _)) = unknown {
-            anyhow::bail!("--shape: no input `{name}`: expected one of {}", subject.inputs.join(", "));
-        }
-        let inputs = arguments.shapes.iter().cloned().collect();
-        subject.shapes = vec![RowShape { inputs, share: None, assumed: false }];
+        subject.shapes = subjects::shapes_of_rows(&arguments.shapes, subject).map_err(anyhow::Error::msg)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Session settings that a model's `config.pbtxt` asks of ONNX Runtime.
+//! Session settings that a model's configuration asks of ONNX Runtime.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -22,6 +22,8 @@ pub struct OrtSettings {
     pub inter_threads: Option<NonZeroUsize>,
     /// Runs independent operators at the same time.
     pub parallel: bool,
+    /// Whether threads wait for work by spinning, for a short time.
+    pub spinning: bool,
     /// Keeps memory between runs. `None`: yes.
     pub arena: Option<bool>,
     /// Plans the memory of a run ahead. `None`: yes where all input shapes are fixed.
@@ -51,6 +53,19 @@ pub enum GraphLevel {
 }
 
 impl GraphLevel {
+    /// Every level, the fewest rewrites first.
+    pub const EACH: [Self; 4] = [Self::Disabled, Self::Basic, Self::Extended, Self::All];
+
+    /// The word of `tessera.toml`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Basic => "basic",
+            Self::Extended => "extended",
+            Self::Disabled => "disable",
+        }
+    }
+
     /// The level of a number in `config.pbtxt`. `None`: no level has this number.
     pub fn from_number(number: i32) -> Option<Self> {
         match number {

@@ -244,6 +244,7 @@ mod tests {
             intra_threads: NonZeroUsize::new(2),
             inter_threads: NonZeroUsize::new(3),
             parallel: true,
+            spinning: false,
             arena: Some(true),
             memory_pattern: Some(false),
             shrink_arena: true,

@@ -74,19 +74,7 @@ impl Bench<'_> {
         batches: &[u32],
         recorder: &mut Recorder<'_>,
     ) -> Result<(), Halt> {
-        Self::in_a_thread(|| self.pinned(subject, units, batches, recorder))
-    }
-
-    /// Runs work that pins its thread.
-    pub fn in_a_thread(work: impl FnOnce() -> Result<(), Halt> + Send) -> Result<(), Halt> {
-        thread::scope(|scope| {
-            // A thread of its own: what is pinned stays pinned.
-            let thread = thread::Builder::new().name("profile".to_owned()).spawn_scoped(scope, work);
-            let thread = thread.map_err(|error| Halt::Failed(format!("cannot start a thread: {error}")))?;
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(Halt::Failed("the thread that measured it panicked".to_owned())))
-        })
+        in_a_thread(|| self.pinned(subject, units, batches, recorder))
     }
 
     fn pinned(
@@ -267,8 +255,18 @@ impl Bench<'_> {
     }
 }
 
+/// Runs work that pins its thread.
+pub fn in_a_thread(work: impl FnOnce() -> Result<(), Halt> + Send) -> Result<(), Halt> {
+    thread::scope(|scope| {
+        // A thread of its own: what is pinned stays pinned.
+        let thread = thread::Builder::new().name("profile".to_owned()).spawn_scoped(scope, work);
+        let thread = thread.map_err(|error| Halt::Failed(format!("cannot start a thread: {error}")))?;
+        thread.join().unwrap_or_else(|_| Err(Halt::Failed("the thread that measured it panicked".to_owned())))
+    })
+}
+
 /// Sample inputs of the shapes; of any that the session accepts if no shape is given.
-fn samples_of(session: &mut dyn Session, shapes: &[RowShape]) -> Result<Vec<Shaped>, Halt> {
+pub fn samples_of(session: &mut dyn Session, shapes: &[RowShape]) -> Result<Vec<Shaped>, Halt> {
     if shapes.is_empty() {
         let none = || {
             Halt::Failed(
@@ -290,7 +288,7 @@ fn samples_of(session: &mut dyn Session, shapes: &[RowShape]) -> Result<Vec<Shap
 }
 
 /// The shapes as the header has them: every input that is open.
-fn measured_shapes(wanted: &[RowShape], shaped: &[Shaped]) -> Vec<RowShape> {
+pub fn measured_shapes(wanted: &[RowShape], shaped: &[Shaped]) -> Vec<RowShape> {
     let shapes = shaped.iter().enumerate().map(|(place, shaped)| {
         let wanted = wanted.get(place);
         RowShape {

@@ -9,7 +9,7 @@ use gpulet_core::profile::{Aggressor, ContentionLine, Line, Utilisation, Utilisa
 
 use super::Halt;
 use super::aggressors::Aggressors;
-use super::bench::{Bench, Loaded, Recorder, cores_words};
+use super::bench::{Bench, Loaded, Recorder, cores_words, in_a_thread};
 use super::repeat::Repeat;
 use super::rotation;
 use super::subjects::Subject;
@@ -42,7 +42,7 @@ impl Bench<'_> {
         batches: &[u32],
         recorder: &mut Recorder<'_>,
     ) -> Result<(), Halt> {
-        Self::in_a_thread(|| {
+        in_a_thread(|| {
             let (model, (own, others)) = (subject.name.as_str(), self.split(units)?);
             let mut loaded = self.load_on(subject, units, own, recorder)?;
             let header = self.header(subject, &loaded);

@@ -131,6 +131,18 @@ fn subject(source: &Source, config: &Config, name: &str, versions: &[u64]) -> Re
     Ok((Subject { name, version, config: effective, hash, batches, shapes, inputs, pbtxt }, max_batch))
 }
 
+/// Shapes of a model's rows as `--shape` has them; empty if it does not.
+///
+/// # Errors
+/// When the model has no such input.
+pub fn shapes_of_rows(asked: &[(String, Vec<u64>)], subject: &Subject) -> Result<Vec<RowShape>, String> {
+    if let Some((name, _)) = asked.iter().find(|(name, _)| !subject.inputs.contains(name)) {
+        return Err(format!("--shape: no input `{name}`: expected one of {}", subject.inputs.join(", ")));
+    }
+    let inputs = asked.iter().cloned().collect();
+    Ok(if asked.is_empty() { Vec::new() } else { vec![RowShape { inputs, share: None, assumed: false }] })
+}
+
 impl Subject {
     /// Its files, which must still be those that it was gathered with.
     ///

@@ -1,14 +1,18 @@
 //! `[models.NAME]`: tables whose keys the `models` crate defines.
 
-use models::{BatchingSettings, ModelSettings, RolloutSettings};
+use models::{BatchingSettings, ModelSettings, OrtTable, RolloutSettings};
 use toml::{Table, Value};
 use units::in_words;
 
 use super::{Origin, Problem, fields};
 
 /// Nested tables with their keys.
-pub fn nested() -> [(&'static str, &'static [&'static str]); 2] {
-    [("batching", fields::of::<BatchingSettings>()), ("rollout", fields::of::<RolloutSettings>())]
+pub fn nested() -> [(&'static str, &'static [&'static str]); 3] {
+    [
+        ("batching", fields::of::<BatchingSettings>()),
+        ("ort", fields::of::<OrtTable>()),
+        ("rollout", fields::of::<RolloutSettings>()),
+    ]
 }
 
 /// The nested table that a path such as `NAME.batching` ends with, and the path before it.

@@ -5,7 +5,7 @@
 //! what a value looks like.
 
 use documented::DocumentedFields;
-use models::{BatchingSettings, ModelSettings, RolloutSettings};
+use models::{BatchingSettings, ModelSettings, OrtTable, RolloutSettings};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -189,7 +189,7 @@ fn families() -> Section {
     }
 }
 
-fn models() -> [Section; 3] {
+fn models() -> [Section; 4] {
     let nested = models_section::nested().map(|(table, _)| table);
     let own = fields::of::<ModelSettings>().iter().filter(|key| !nested.contains(*key)).map(|key| {
         let docs = Docs::of(ModelSettings::get_field_docs(key).unwrap_or_default());
@@ -205,6 +205,10 @@ fn models() -> [Section; 3] {
         nested_in_models::<BatchingSettings>(
             "batching",
             "How requests of a model are gathered into batches.",
+        ),
+        nested_in_models::<OrtTable>(
+            "ort",
+            "How sessions of ONNX Runtime run a model. Any of these settings means that no other engine runs it. A reload applies a change.",
         ),
         nested_in_models::<RolloutSettings>(
             "rollout",
