@@ -33,12 +33,23 @@ impl Path {
     }
 }
 
-/// Runs a search on a table for at most this many trials. `None` if nothing of the table meets the objective.
+/// When a run on a table ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Most trials.
+    pub trials: usize,
+    /// Trials that are always made.
+    pub least: usize,
+    /// After those, the run ends once it is within this share of the best of the table.
+    pub within: f64,
+}
+
+/// Runs a search on a table. `None` if nothing of the table meets the objective.
 pub fn replay(
     search: &mut dyn Search,
     table: &[Option<Measurement>],
     objective: Objective,
-    trials: usize,
+    limits: Limits,
 ) -> Option<Path> {
     let worth = |one: &Option<Measurement>| one.map_or(0.0, |one| objective.worth(&one));
     let best = table.iter().map(worth).fold(0.0, f64::max);
@@ -46,7 +57,10 @@ pub fn replay(
         return None;
     }
     let (mut path, mut measured, mut reached) = (Path::default(), Measured::default(), 0.0_f64);
-    while path.reached.len() < trials {
+    while path.reached.len() < limits.trials {
+        if path.reached.len() >= limits.least && reached >= 1.0 - limits.within {
+            break;
+        }
         let Choice::Try(index) = search.next(&measured) else {
             path.stopped = true;
             break;
@@ -66,6 +80,8 @@ mod tests {
     use crate::search::{Settings, search};
     use crate::space::{Engine, Space};
 
+    const ALL: Limits = Limits { trials: 100, least: 100, within: 0.0 };
+
     #[test]
     fn a_path_says_when_the_best_was_near() {
         let space = Space::new(1, &[1, 2], &[Engine::Tract]);
@@ -73,14 +89,17 @@ mod tests {
         let table = [result(5.0, 1.0), result(9.9, 1.0), None, result(10.0, 1.0)];
         let objective = Objective { slo_us: 2.0 };
         let settings = Settings { space: &space, objective, seed: 1, others: &[] };
-        let path = replay(search("grid", &settings).unwrap().as_mut(), &table, objective, 100).unwrap();
+        let path = replay(search("grid", &settings).unwrap().as_mut(), &table, objective, ALL).unwrap();
         assert_eq!(path.reached, [0.5, 0.99, 0.99, 1.0]);
         assert_eq!(
             (path.trials_to(0.01), path.trials_to(0.005), path.steps_to(0.01)),
             (Some(2), Some(4), Some(2))
         );
         assert!(path.stopped && (path.regret_after(1) - 0.5).abs() < 1e-12 && path.regret_after(9) == 0.0);
+        let short = Limits { least: 1, within: 0.01, ..ALL };
+        let path = replay(search("grid", &settings).unwrap().as_mut(), &table, objective, short).unwrap();
+        assert_eq!((path.reached.as_slice(), path.stopped), (&[0.5, 0.99][..], false));
         let tight = Objective { slo_us: 1.0 };
-        assert_eq!(replay(search("grid", &settings).unwrap().as_mut(), &table, tight, 9), None);
+        assert_eq!(replay(search("grid", &settings).unwrap().as_mut(), &table, tight, ALL), None);
     }
 }

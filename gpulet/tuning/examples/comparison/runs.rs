@@ -1,6 +1,6 @@
 //! Runs of the searches on the grids.
 
-use tuning::{Constants, Path, Settings, Space, Surface, Tessera, replay, search};
+use tuning::{Constants, Limits, Path, Settings, Space, Surface, Tessera, replay, search};
 
 use super::data::Model;
 
@@ -11,6 +11,11 @@ pub const SEEDS: std::ops::RangeInclusive<u64> = 101..=120;
 /// Trials of a run: all. Searches with a Gaussian process, which take longer the more they know, end after the second number.
 const TRIALS: usize = 720;
 const TRIALS_OF_MODELS: usize = 100;
+
+/// A run ends once it is within 1 % of the best, but not before the trials after which regret is told.
+fn limits(trials: usize) -> Limits {
+    Limits { trials, least: 30, within: 0.01 }
+}
 
 /// Paths of a search on a model, for all objectives that can be met and all seeds.
 pub fn paths(space: &Space, models: &[Model], at: usize, word: &str) -> Vec<Path> {
@@ -31,7 +36,7 @@ pub fn paths(space: &Space, models: &[Model], at: usize, word: &str) -> Vec<Path
                 "tessera" | "bo" | "morphling" | "autodeep" => TRIALS_OF_MODELS,
                 _ => TRIALS,
             };
-            paths.extend(replay(chosen.as_mut(), &model.table, objective, limit));
+            paths.extend(replay(chosen.as_mut(), &model.table, objective, limits(limit)));
             // Searches that draw nothing have one path.
             if matches!(word, "tessera" | "morphling" | "grid") {
                 break;
@@ -51,7 +56,7 @@ pub fn from_anywhere(space: &Space, model: &Model) -> Vec<Path> {
             // Steps of 37 through 720 configurations: all engines, lanes and batches.
             let first = usize::try_from(seed).unwrap_or(0).wrapping_mul(37) % space.len().max(1);
             let mut chosen = Tessera::new(&settings, Constants::default()).starting_at(first);
-            paths.extend(replay(&mut chosen, &model.table, objective, TRIALS_OF_MODELS));
+            paths.extend(replay(&mut chosen, &model.table, objective, limits(TRIALS_OF_MODELS)));
         }
     }
     paths
@@ -62,7 +67,7 @@ pub fn ours(space: &Space, model: &Model, constants: Constants) -> Vec<Path> {
     let paths = MULTIPLES.iter().filter_map(|multiple| {
         let objective = model.objective(*multiple);
         let settings = Settings { space, objective, seed: 1, others: &[] };
-        replay(&mut Tessera::new(&settings, constants), &model.table, objective, TRIALS_OF_MODELS)
+        replay(&mut Tessera::new(&settings, constants), &model.table, objective, limits(TRIALS_OF_MODELS))
     });
     paths.collect()
 }

@@ -18,7 +18,7 @@ const EXPLORE: f64 = 0.2;
 /// Steps in all knobs together within which RRL updates.
 const RADIUS: usize = 2;
 /// Steps over configurations that were tried, after which the walk goes on from one that was not.
-const KNOWN_MAX: usize = 200;
+const KNOWN_MAX: usize = 100;
 /// Number of actions: up and down in each knob.
 const ACTIONS: usize = 2 * KNOBS;
 
@@ -63,6 +63,9 @@ pub(super) struct QLearning {
     /// The step that is under way: action and state after it.
     step: Option<(usize, usize)>,
     steps: usize,
+    /// Best capacity so far.
+    best: Option<f64>,
+    regions: BTreeMap<usize, Vec<(usize, f64)>>,
 }
 
 impl QLearning {
@@ -80,6 +83,8 @@ impl QLearning {
             state: None,
             step: None,
             steps: 0,
+            best: None,
+            regions: BTreeMap::new(),
         }
     }
 
@@ -97,16 +102,19 @@ impl QLearning {
     /// What a configuration is worth, between -1 and about 1: its capacity as a share of the best, or by how much it misses the objective.
     fn value(&self, index: usize, measured: &Measured) -> f64 {
         let Some(one) = measured.get(index) else { return -1.0 };
-        match (self.objective.capacity(&one), measured.best(self.objective)) {
-            (Some(capacity), Some((_, best))) => capacity / best,
+        match (self.objective.capacity(&one), self.best) {
+            (Some(capacity), Some(best)) => capacity / best,
             _ => (self.objective.slo_us / (2.0 * one.p99_us)).min(1.0) - 1.0,
         }
     }
 
     /// States within the radius, with their weights.
-    fn region(&self, state: usize) -> Vec<(usize, f64)> {
+    fn region(&mut self, state: usize) -> Vec<(usize, f64)> {
         if self.radius == 0 {
             return vec![(state, 1.0)];
+        }
+        if let Some(known) = self.regions.get(&state) {
+            return known.clone();
         }
         let place = self.places.get(state).copied().unwrap_or_default();
         let states = self.places.iter().enumerate().filter_map(|(other, of)| {
@@ -114,7 +122,9 @@ impl QLearning {
             let weight = 1.0 - distance as f64 / self.radius.saturating_add(1) as f64;
             (weight > 0.0).then_some((other, weight))
         });
-        states.collect()
+        let states: Vec<(usize, f64)> = states.collect();
+        self.regions.insert(state, states.clone());
+        states
     }
 
     /// Learns from a step whose outcome is known, and takes it.
@@ -154,6 +164,7 @@ impl QLearning {
 
 impl Search for QLearning {
     fn next(&mut self, measured: &Measured) -> Choice {
+        self.best = measured.best(self.objective).map(|(_, capacity)| capacity);
         for _ in 0..KNOWN_MAX {
             if let Some((action, to)) = self.step.take() {
                 if !measured.contains(to) {
@@ -207,6 +218,7 @@ mod tests {
         measured.add(5, result(6.0, 100.0));
         // Capacity 100 instead of 50, of at most 100: half of the best.
         search.table.update(5, 3, 0.4, 1.0);
+        search.best = Some(100.0);
         search.learn(4, 11, 5, &measured);
         let wanted = RATE * (0.5 + DISCOUNT * 0.4);
         assert!((search.table.of(4)[11] - wanted).abs() < 1e-12, "{:?}", search.table);
@@ -221,6 +233,7 @@ mod tests {
         let mut measured = Measured::default();
         measured.add(4, result(5.0, 50.0));
         measured.add(5, result(6.0, 100.0));
+        search.best = Some(100.0);
         search.learn(4, 11, 5, &measured);
         let value = |state: usize| search.table.of(state)[11];
         assert!((value(4) - RATE * 0.5).abs() < 1e-12);

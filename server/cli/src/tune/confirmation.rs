@@ -31,6 +31,8 @@ pub struct Confirmation {
     pub default: Option<Confirmed>,
     /// Trials that were only made for the default settings.
     pub extra_trials: usize,
+    /// Whether the default settings served more in longer runs than the configuration with the best trial.
+    pub overtaken: bool,
     /// Configurations that met the objective in their trial and not in longer runs.
     pub refuted: usize,
 }
@@ -90,6 +92,14 @@ fn confirm_or_halt(attempts: &mut Attempts<'_>, confirmation: &mut Confirmation)
             break;
         }
         confirmation.refuted = confirmation.refuted.saturating_add(1);
+    }
+    // In a space of many configurations, the best trial is often the luckiest.
+    if let (Some(winner), Some(of_default)) = (confirmation.winner, confirmation.default)
+        && of_default.measurement.rows_per_s >= winner.measurement.rows_per_s
+        && attempts.objective.capacity(&of_default.measurement).is_some()
+    {
+        confirmation.winner = Some(of_default);
+        confirmation.overtaken = winner.configuration != of_default.configuration;
     }
     if confirmation.default.is_none() {
         confirmation.default = confirmation.winner.filter(|winner| Some(winner.configuration) == default);

@@ -240,6 +240,12 @@ impl Report<'_> {
                 )
             });
         }
+        if self.confirmation.overtaken {
+            lines.push(
+                "the default settings served more in longer runs than the best of the other trials"
+                    .to_owned(),
+            );
+        }
         if self.confirmation.refuted > 0 {
             lines.push(format!(
                 "{} met the objective in a trial and missed it in longer runs",

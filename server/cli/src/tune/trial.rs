@@ -251,19 +251,31 @@ fn summary(lanes: &[Vec<(Instant, Instant)>], rows: u32) -> Result<Trial, Halt> 
     times.sort_unstable();
     let rank = (0.99 * times.len() as f64).ceil() as usize;
     let p99 = times.get(rank.saturating_sub(1)).copied().unwrap_or_default();
-    let rate = |runs: &Vec<(Instant, Instant)>| {
-        let (first, last) = (runs.first()?, runs.last()?);
-        let passed = last.1.saturating_duration_since(first.0).as_secs_f64();
-        (passed > 0.0).then(|| runs.len() as f64 * f64::from(rows) / passed)
-    };
-    let rates: Option<Vec<f64>> = lanes.iter().map(rate).collect();
-    match rates {
-        Some(rates) if !p99.is_zero() => Ok(Trial {
-            measurement: Measurement { p99_us: p99.as_nanos() as f64 / 1e3, rows_per_s: rates.iter().sum() },
+    let rate = rows_per_s(lanes, rows);
+    match rate {
+        Some(rows_per_s) if !p99.is_zero() => Ok(Trial {
+            measurement: Measurement { p99_us: p99.as_nanos() as f64 / 1e3, rows_per_s },
             runs: times.len(),
         }),
         _ => Err(Halt::Failed("its batches take no time that the clock can measure".to_owned())),
     }
+}
+
+/// Rows per second while all lanes ran. Of a batch that began before or ended after that, its part counts. `None` without such a time.
+fn rows_per_s(lanes: &[Vec<(Instant, Instant)>], rows: u32) -> Option<f64> {
+    let starts = lanes.iter().map(|runs| runs.first().map(|run| run.0)).collect::<Option<Vec<_>>>()?;
+    let ends = lanes.iter().map(|runs| runs.last().map(|run| run.1)).collect::<Option<Vec<_>>>()?;
+    let (all_from, all_to) = (starts.iter().max()?, ends.iter().min()?);
+    // Where one lane ended before another began: from the first to the last.
+    let (from, to) =
+        if all_from < all_to { (*all_from, *all_to) } else { (*starts.iter().min()?, *ends.iter().max()?) };
+    let passed = to.saturating_duration_since(from).as_secs_f64();
+    let part = |(begun, ended): &(Instant, Instant)| {
+        let within = (*ended).min(to).saturating_duration_since((*begun).max(from)).as_secs_f64();
+        within / ended.saturating_duration_since(*begun).as_secs_f64().max(1e-9)
+    };
+    let batches: f64 = lanes.iter().flatten().map(part).sum();
+    (passed > 0.0 && batches > 0.0).then(|| batches * f64::from(rows) / passed)
 }
 
 #[cfg(test)]
@@ -284,7 +296,10 @@ mod tests {
         };
         let trial = summary(&[lane(&[10, 10, 20]), lane(&[5, 5])], 4).unwrap();
         assert_eq!((trial.runs, trial.measurement.p99_us), (5, 20_000.0));
-        assert!((trial.measurement.rows_per_s - (300.0 + 800.0)).abs() < 1e-6);
+        // Both lanes ran for 10 ms: one batch of the first, and two of the second.
+        assert!((trial.measurement.rows_per_s - 1_200.0).abs() < 1e-6, "{trial:?}");
+        let parts = rows_per_s(&[lane(&[20]), lane(&[5, 5])], 4).unwrap();
+        assert!((parts - 1_000.0).abs() < 1e-6, "half of the first batch, and two of the second: {parts}");
         assert!(summary(&[Vec::new()], 4).is_err());
     }
 
