@@ -10,6 +10,7 @@
 
 mod baselines;
 mod data;
+mod families;
 mod networks;
 mod orders;
 mod page;
@@ -31,12 +32,13 @@ fn main() -> Result<(), Failed> {
         std::env::var_os("TESSERA_DATA").map_or_else(|| project.join("../shared/data"), PathBuf::from);
     let mut all = Vec::new();
     for data in &DATA_SETS {
-        let path = folder.join(data.file);
+        let path = data.path(&project, &folder);
         let text =
             std::fs::read_to_string(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
         let models = data.read(&text)?;
         let unseen = [LeftOut::Model, LeftOut::Family].map(|left_out| unseen::study(&models, left_out));
-        let efforts = [Kind::EachShare, Kind::Rate].map(|kind| orders::study(&models, LeftOut::Model, kind));
+        let left_out = if data.is_own() { LeftOut::Family } else { LeftOut::Model };
+        let efforts = [Kind::EachShare, Kind::Rate].map(|kind| orders::study(&models, left_out, kind));
         all.push(Results { data, models, unseen, efforts });
     }
     std::fs::write(&page, page::markdown(&all))?;

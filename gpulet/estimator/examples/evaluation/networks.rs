@@ -351,8 +351,3 @@ pub fn network(model: &str) -> Option<Network> {
         _ => return None,
     })
 }
-
-/// Family of a model: networks of one paper.
-pub fn family(model: &str) -> &str {
-    model.trim_end_matches(|letter: char| letter.is_ascii_digit())
-}

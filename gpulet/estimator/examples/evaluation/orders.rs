@@ -14,6 +14,9 @@ pub const SEEDS: u64 = 5;
 /// How far below the capacity of the best batch a batch may be that counts as the same plan.
 pub const SAME: f64 = 0.02;
 
+/// Smallest grid whose orders are compared: one cell of a smaller one is much more than a tenth of it.
+pub const GRID_MIN: usize = 8;
+
 /// What is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -38,6 +41,8 @@ pub struct Effort {
     pub value: Vec<f64>,
     pub random: Vec<f64>,
     pub least_known: Vec<f64>,
+    /// What one cell is.
+    pub one: Vec<f64>,
     /// In the order of value, when it stopped.
     pub stopped: Vec<f64>,
     /// How many of these plans were right.
@@ -136,13 +141,14 @@ fn least_known(estimate: &Estimate<'_>, places: &[Place]) -> Option<Place> {
 /// All models and objectives of a data set.
 pub fn study(all: &[Measured], left_out: LeftOut, kind: Kind) -> Effort {
     let mut effort = Effort::default();
-    for model in all {
+    for model in all.iter().filter(|model| model.timings.len() >= GRID_MIN) {
         let estimator = estimator(&others(all, model, left_out));
         for question in OBJECTIVES.into_iter().filter_map(|factor| Question::new(model, factor, kind)) {
             let cells = question.places.len() as f64;
             let part = |count: usize| count as f64 / cells;
             let (until, stopped) = question.run(&estimator, Order::Value);
             effort.value.push(part(until));
+            effort.one.push(part(1));
             if let Some((count, right)) = stopped {
                 effort.stopped.push(part(count));
                 effort.right += usize::from(right);

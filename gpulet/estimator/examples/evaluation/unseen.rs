@@ -4,7 +4,6 @@ use estimator::{Estimator, Place, Timing};
 
 use super::baselines::Baseline;
 use super::data::Measured;
-use super::networks::family;
 
 /// Numbers of measured cells.
 pub const CELLS: [usize; 4] = [0, 1, 2, 4];
@@ -47,7 +46,7 @@ pub fn median(values: &[f64]) -> f64 {
 pub fn others<'a>(all: &'a [Measured], model: &Measured, left_out: LeftOut) -> Vec<&'a Measured> {
     let is_kept = |other: &&Measured| match left_out {
         LeftOut::Model => other.name != model.name,
-        LeftOut::Family => family(&other.name) != family(&model.name),
+        LeftOut::Family => other.family != model.family,
     };
     all.iter().filter(is_kept).collect()
 }
