@@ -1,6 +1,7 @@
 //! What a trial gives, and what it is worth at an objective.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,8 +45,8 @@ impl Measured {
         let sane = |one: &Measurement| {
             one.p99_us.is_finite() && one.p99_us > 0.0 && one.rows_per_s.is_finite() && one.rows_per_s > 0.0
         };
-        if !self.found.contains_key(&index) {
-            self.found.insert(index, result.filter(sane));
+        if let Entry::Vacant(open) = self.found.entry(index) {
+            open.insert(result.filter(sane));
             self.order.push(index);
         }
     }
