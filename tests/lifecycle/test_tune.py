@@ -91,7 +91,7 @@ def test_measured_cells_are_not_measured_again(repository: Path, tmp_path: Path)
     keys = ("engine", "lanes", "threads", "level", "spinning", "batch")
     seen = [tuple(cell[key] for key in keys) for cell in after]
     assert len(seen) == len(set(seen)), seen
-    other = tune(repository, *arguments, "--time", "3ms")
+    other = tune(repository, "digits", "--time", "3ms", *QUICK[2:], "--grid", grid)
     assert other.returncode == 1 and "--time is `2 ms`, now it is `3 ms`" in other.stderr, other
 
 

@@ -45,8 +45,8 @@ impl Measured {
         let sane = |one: &Measurement| {
             one.p99_us.is_finite() && one.p99_us > 0.0 && one.rows_per_s.is_finite() && one.rows_per_s > 0.0
         };
-        if let Entry::Vacant(entry) = self.found.entry(index) {
-            entry.insert(result.filter(sane));
+        if let Entry::Vacant(open) = self.found.entry(index) {
+            open.insert(result.filter(sane));
             self.order.push(index);
         }
     }

@@ -13,12 +13,12 @@ const WITHIN: f64 = 0.01;
 const WIDE: f64 = 0.05;
 const AFTER: [usize; 3] = [10, 20, 30];
 
-/// The paths of a search, after its name.
-type Paths = (&'static str, Vec<Path>);
+/// Paths of a search.
+type Found = (&'static str, Vec<Path>);
 
 pub fn page(space: &Space, models: &[Model]) -> String {
-    let mut text = String::from(include_str!("guide.md"));
-    let all: Vec<Vec<Paths>> = (0..models.len())
+    let mut text = String::from(include_str!("guide.txt"));
+    let all: Vec<Vec<Found>> = (0..models.len())
         .map(|at| WORDS.iter().map(|(word, _)| (*word, paths(space, models, at, word))).collect())
         .collect();
     aims(&mut text, models, &all);
@@ -30,15 +30,15 @@ pub fn page(space: &Space, models: &[Model]) -> String {
     text
 }
 
-fn of<'a>(all: &'a [Paths], word: &str) -> &'a [Path] {
+fn of<'a>(all: &'a [Found], word: &str) -> &'a [Path] {
     all.iter().find(|(name, _)| *name == word).map(|(_, paths)| paths.as_slice()).unwrap_or_default()
 }
 
-fn aims(text: &mut String, models: &[Model], all: &[Vec<Paths>]) {
+fn aims(text: &mut String, models: &[Model], all: &[Vec<Found>]) {
     let _ = write!(text, "## Aims\n\n| aim | reached |\n|---|---|\n");
-    let mean = |all: &[Paths], word: &str| summary(of(all, word), |path| path.trials_to(WITHIN)).0;
+    let mean = |all: &[Found], word: &str| summary(of(all, word), |path| path.trials_to(WITHIN)).0;
     let miss = |reached: bool| if reached { "" } else { " (**missed**)" };
-    let each = |what: &dyn Fn(&[Paths]) -> String| {
+    let each = |what: &dyn Fn(&[Found]) -> String| {
         let words = models.iter().zip(all).map(|(model, all)| format!("{}: {}", model.name, what(all)));
         words.collect::<Vec<_>>().join("; ")
     };
@@ -95,7 +95,7 @@ fn noise(text: &mut String, models: &[Model]) {
     text.push_str("\nThe last two columns count configurations by rows/s, without an objective.\n\n");
 }
 
-fn table(text: &mut String, model: &Model, all: &[Paths], anywhere: &[Path]) {
+fn table(text: &mut String, model: &Model, all: &[Found], anywhere: &[Path]) {
     let _ = write!(
         text,
         "## {}\n\nTrials to within 1 % (and 5 %) of the best of 720, and what is missing to it after some trials: means over the objectives and seeds.\n\n\
