@@ -372,8 +372,8 @@ def test_gslice_enlarges_the_share_of_a_model_that_is_slower_than_its_profile(tm
     units = lambda seen: {s["workload"]: row["units"] for row in seen["gpulets"] for s in row["slots"]}  # noqa: E731
     with Tessera(repository(tmp_path / "models"), config) as server:
         server.wait_ready()
+        first = until_view(server, lambda seen: seen["epoch"] > 1 and not seen["changing"], "a plan without load")
         with clients(server, {"quick": 2, "slow": 6}) as traffic:
-            first = until_view(server, lambda seen: seen["epoch"] > 1 and not seen["changing"], "a plan for the load")
             later = until_view(server, lambda seen: sum(units(seen).values()) > sum(units(first).values()), "larger shares")
         print(f"units {units(first)}, then {units(later)}")
         assert traffic.wrong == 0 and traffic.cut_off == 0, traffic.statuses
