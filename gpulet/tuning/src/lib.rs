@@ -18,5 +18,7 @@ mod space;
 
 pub use self::measurement::{Measured, Measurement, Objective};
 pub use self::replay::{Limits, Path, replay};
-pub use self::search::{Choice, Constants, Reason, Search, Settings, Surface, Tessera, WORDS, search};
+pub use self::search::{
+    Choice, Constants, Reason, Search, Settings, Surface, Tessera, WORDS, compared_trials, search,
+};
 pub use self::space::{BATCHES, Configuration, Engine, KNOBS, Level, Setup, Space};

@@ -81,7 +81,7 @@ pub const WORDS: &[(&str, &str)] = &[
 /// The search of a word.
 ///
 /// # Errors
-/// When there is no such search, or it lacks something; says what would be right.
+/// For an unknown word, and for `morphling` without trials of other models. The message says what is expected.
 pub fn search(word: &str, settings: &Settings<'_>) -> Result<Box<dyn Search>, String> {
     match word {
         "tessera" => Ok(Box::new(Tessera::new(settings, Constants::default()))),
@@ -98,4 +98,10 @@ pub fn search(word: &str, settings: &Settings<'_>) -> Result<Box<dyn Search>, St
             Err(format!("expected one of {}, got `{shown}`", words.join(", ")))
         }
     }
+}
+
+/// Most trials of a search in a comparison: those with a Gaussian process take longer the more they know, and end after 100.
+pub fn compared_trials(word: &str, space: &Space) -> usize {
+    let has_process = matches!(word, "tessera" | "bo" | "morphling" | "autodeep");
+    if has_process { space.len().min(100) } else { space.len() }
 }

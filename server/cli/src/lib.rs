@@ -10,6 +10,7 @@ mod explain;
 mod explain_request;
 mod health;
 mod job;
+mod journal;
 mod key;
 mod load;
 mod models_command;

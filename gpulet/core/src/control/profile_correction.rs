@@ -129,9 +129,8 @@ impl ProfileCorrections {
 
     /// The factor of a model on a device type.
     pub fn factor(&self, number: ModelId, kind: &str) -> f64 {
-        self.factors()
-            .find(|(known, device_type, _)| *known == number && **device_type == *kind)
-            .map_or(1.0, |(.., factor)| factor)
+        let own = self.drifts.iter().filter(|((known, _), (of, _))| *known == number && **of == *kind);
+        own.map(|(_, (_, drift))| drift.factor()).reduce(f64::max).unwrap_or(1.0)
     }
 
     fn factors(&self) -> impl Iterator<Item = (ModelId, Arc<str>, f64)> {

@@ -1,6 +1,6 @@
 //! Runs of the searches on the grids.
 
-use tuning::{Constants, Limits, Path, Settings, Space, Surface, Tessera, replay, search};
+use tuning::{Constants, Limits, Path, Settings, Space, Surface, Tessera, compared_trials, replay, search};
 
 use super::data::Model;
 
@@ -8,9 +8,9 @@ use super::data::Model;
 pub const MULTIPLES: [f64; 8] = [3.0, 4.0, 6.0, 8.0, 12.0, 18.0, 27.0, 40.0];
 /// Seeds of searches that draw random numbers.
 pub const SEEDS: std::ops::RangeInclusive<u64> = 101..=120;
-/// Trials of a run: all. Searches with a Gaussian process, which take longer the more they know, end after the second number.
+
+/// Trials that count for a run that was never as near to the best: all configurations.
 const TRIALS: usize = 720;
-const TRIALS_OF_MODELS: usize = 100;
 
 /// A run ends once it is within 1 % of the best, but not before the trials after which regret is told.
 fn limits(trials: usize) -> Limits {
@@ -32,11 +32,8 @@ pub fn paths(space: &Space, models: &[Model], at: usize, word: &str) -> Vec<Path
         for seed in SEEDS {
             let settings = Settings { space, objective, seed, others: &others };
             let Ok(mut chosen) = search(word, &settings) else { continue };
-            let limit = match word {
-                "tessera" | "bo" | "morphling" | "autodeep" => TRIALS_OF_MODELS,
-                _ => TRIALS,
-            };
-            paths.extend(replay(chosen.as_mut(), &model.table, objective, limits(limit)));
+            let limit = limits(compared_trials(word, space));
+            paths.extend(replay(chosen.as_mut(), &model.table, objective, limit));
             // Searches that draw nothing have one path.
             if matches!(word, "tessera" | "morphling" | "grid") {
                 break;
@@ -56,7 +53,12 @@ pub fn from_anywhere(space: &Space, model: &Model) -> Vec<Path> {
             // Steps of 37 through 720 configurations: all engines, lanes and batches.
             let first = usize::try_from(seed).unwrap_or(0).wrapping_mul(37) % space.len().max(1);
             let mut chosen = Tessera::new(&settings, Constants::default()).starting_at(first);
-            paths.extend(replay(&mut chosen, &model.table, objective, limits(TRIALS_OF_MODELS)));
+            paths.extend(replay(
+                &mut chosen,
+                &model.table,
+                objective,
+                limits(compared_trials("tessera", space)),
+            ));
         }
     }
     paths
@@ -67,7 +69,12 @@ pub fn ours(space: &Space, model: &Model, constants: Constants) -> Vec<Path> {
     let paths = MULTIPLES.iter().filter_map(|multiple| {
         let objective = model.objective(*multiple);
         let settings = Settings { space, objective, seed: 1, others: &[] };
-        replay(&mut Tessera::new(&settings, constants), &model.table, objective, limits(TRIALS_OF_MODELS))
+        replay(
+            &mut Tessera::new(&settings, constants),
+            &model.table,
+            objective,
+            limits(compared_trials("tessera", space)),
+        )
     });
     paths.collect()
 }

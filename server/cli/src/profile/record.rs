@@ -5,7 +5,7 @@
 //! killed leaves a valid file, or one with an incomplete last line, which is dropped.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,12 @@ use node::files::read_text;
 
 use super::known_models::measured;
 use super::machine::DEVICE;
+use crate::journal;
 
+/// The option that names the file.
+const OPTION: &str = "--out";
+/// How every file of profiles begins.
+const FIRST: &str = "{\"profile\":";
 /// Largest file.
 const FILE_BYTES: u64 = 256 << 20;
 
@@ -34,7 +39,7 @@ impl Record {
     /// # Errors
     /// When it cannot be read or written, is not a file of profiles, or is being written by another run.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = lock(path)?;
+        let file = journal::lock(OPTION, path)?;
         let text = read_text(path, FILE_BYTES)?;
         let whole = whole_lines(&text);
         let profiles = Profile::read(&whole)
@@ -141,7 +146,7 @@ impl Record {
         fs::set_permissions(temporary.path(), permissions).with_context(place)?;
         temporary.as_file().sync_all().with_context(place)?;
         temporary.persist(&real).with_context(place)?;
-        self.file = lock(&self.path)?;
+        self.file = journal::lock(OPTION, &self.path)?;
         Ok(())
     }
 }
@@ -150,22 +155,6 @@ fn header_of(line: &Line) -> Option<&Header> {
     match line {
         Line::Profile(header) => Some(header),
         _ => None,
-    }
-}
-
-/// Opens a file to append, and locks it.
-fn lock(path: &Path) -> anyhow::Result<File> {
-    let place = || format!("--out: cannot write `{}`", path.display());
-    let file = OpenOptions::new().create(true).append(true).open(path).with_context(place)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            anyhow::bail!(
-                "--out: `{}` is being written by another run: wait for it, or name another file",
-                path.display()
-            )
-        }
-        Err(fs::TryLockError::Error(error)) => Err(error).with_context(place),
     }
 }
 
@@ -183,7 +172,8 @@ fn text(lines: &[Line]) -> anyhow::Result<String> {
 fn whole_lines(text: &str) -> String {
     let parsed = |line: &str| serde_json::from_str::<Line>(line).ok();
     let mut lines: Vec<&str> = text.lines().collect();
-    if !text.ends_with('\n') && lines.last().is_some_and(|line| parsed(line).is_none()) {
+    let is_incomplete = journal::incomplete_line(text, FIRST).is_some();
+    if is_incomplete && lines.last().is_some_and(|line| parsed(line).is_none()) {
         lines.pop();
     }
     while lines.last().is_some_and(|line| matches!(parsed(line), Some(Line::Profile(_)))) {

@@ -7,7 +7,9 @@ use charts::{Plot, Series};
 use models::TimeSpan;
 use node::output;
 use serde::Serialize;
-use tuning::{Engine, Limits, Measurement, Objective, Settings, Space, Surface, WORDS, replay, search};
+use tuning::{
+    Engine, Limits, Measurement, Objective, Settings, Space, Surface, WORDS, compared_trials, replay, search,
+};
 
 use super::arguments::TuneArgs;
 use super::grid_file::{Cell, Conditions, of_other_model, read};
@@ -131,7 +133,7 @@ fn row(
     let (mut trials, mut never, mut reached) = (Vec::new(), 0_u32, vec![0.0; SHOWN.min(space.len())]);
     for seed in 1..=SEEDS {
         let mut chosen = search(word, &Settings { space, objective, seed, others })?;
-        let limits = Limits { trials: trials_max(word, space), least: SHOWN, within: WITHIN };
+        let limits = Limits { trials: compared_trials(word, space), least: SHOWN, within: WITHIN };
         let Some(path) = replay(chosen.as_mut(), table, objective, limits) else { continue };
         never = never.saturating_add(u32::from(path.trials_to(WITHIN).is_none()));
         trials.push(path.trials_to(WITHIN).unwrap_or(space.len()) as f64);
@@ -148,12 +150,6 @@ fn row(
         never: f64::from(never) / count as f64,
         reached,
     })
-}
-
-/// Searches with a Gaussian process take longer the more they know, and end after this many trials.
-fn trials_max(word: &str, space: &Space) -> usize {
-    let of_models = matches!(word, "tessera" | "bo" | "morphling" | "autodeep");
-    if of_models { space.len().min(2 * SHOWN) } else { space.len() }
 }
 
 fn text(answer: &Answer, slo: TimeSpan) -> String {

@@ -1,6 +1,6 @@
 //! The file of trials: one model on one machine. Each trial is written as soon as it is measured, so an interrupted run resumes.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,10 @@ use node::files::read_text;
 use serde::{Deserialize, Serialize};
 use tuning::{Configuration, Engine, Level, Measurement, Setup};
 
+use crate::journal;
+
+/// How every file of trials begins.
+const FIRST: &str = "{\"conditions\":";
 /// Largest file.
 const FILE_BYTES: u64 = 64 << 20;
 
@@ -72,14 +76,16 @@ impl Cell {
             p99_us: Some(rounded(measurement.p99_us)),
             rows_per_s: Some(rounded(measurement.rows_per_s * 100.0) / 100.0),
             runs: Some(runs as u64),
-            ..Self::failed(of, String::new())
+            ..Self::without_result(of)
         }
-        .without_reason()
     }
 
     /// A configuration that does not run.
     pub fn failed(of: Configuration, reason: String) -> Self {
-        let Configuration { setup, batch } = of;
+        Self { failed: Some(reason), ..Self::without_result(of) }
+    }
+
+    fn without_result(Configuration { setup, batch }: Configuration) -> Self {
         Self {
             engine: setup.engine.as_str().to_owned(),
             lanes: setup.lanes,
@@ -90,12 +96,8 @@ impl Cell {
             p99_us: None,
             rows_per_s: None,
             runs: None,
-            failed: Some(reason),
+            failed: None,
         }
-    }
-
-    fn without_reason(self) -> Self {
-        Self { failed: None, ..self }
     }
 
     /// What it is a trial of; `None` for words of another version.
@@ -128,23 +130,15 @@ impl GridFile {
     /// When it cannot be read or written, is not a file of trials, or is being written by another run.
     pub fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else { return Ok(Self { file: None, conditions: None, cells: Vec::new() }) };
-        let place = || format!("--grid: cannot write `{}`", path.display());
-        let file = OpenOptions::new().create(true).append(true).open(path).with_context(place)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => anyhow::bail!(
-                "--grid: `{}` is being written by another run: wait for it, or name another file",
-                path.display()
-            ),
-            Err(fs::TryLockError::Error(error)) => return Err(error).with_context(place),
-        }
+        let file = journal::lock("--grid", path)?;
         let text = read_text(path, FILE_BYTES)?;
-        // A run that was killed while it wrote leaves an incomplete last line.
-        let whole = text.rfind('\n').map_or(0, |end| end.saturating_add(1));
-        if whole < text.len() {
-            file.set_len(whole as u64).with_context(place)?;
+        let incomplete = journal::incomplete_line(&text, FIRST);
+        let whole = incomplete.and_then(|begin| text.get(..begin)).unwrap_or(&text);
+        let (conditions, cells) = parsed("--grid", path, whole)?;
+        if incomplete.is_some() {
+            let place = || format!("--grid: cannot write `{}`", path.display());
+            file.set_len(whole.len() as u64).with_context(place)?;
         }
-        let (conditions, cells) = parsed("--grid", path, text.get(..whole).unwrap_or_default())?;
         Ok(Self { file: Some((path.to_owned(), file)), conditions, cells })
     }
 
@@ -261,6 +255,8 @@ fn differences(found: &Conditions, now: &Conditions) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn conditions() -> Conditions {
@@ -312,9 +308,12 @@ mod tests {
     fn other_files_and_other_machines_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
-        fs::write(&path, "{\"profile\":{}}\n").unwrap();
-        let said = format!("{:#}", GridFile::open(Some(&path)).unwrap_err());
-        assert!(said.contains("line 1: expected a file of trials"), "{said}");
+        for text in ["{\"profile\":{}}\n", "notes", "# Notes\nmore"] {
+            fs::write(&path, text).unwrap();
+            let said = format!("{:#}", GridFile::open(Some(&path)).unwrap_err());
+            assert!(said.contains("line 1: expected a file of trials"), "{said}");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text, "another program's file stays as it is");
+        }
         fs::remove_file(&path).unwrap();
         GridFile::open(Some(&path)).unwrap().begin(&conditions()).unwrap();
         let now = |model: &str, cores| Conditions { model: model.to_owned(), cores, ..conditions() };

@@ -24,12 +24,12 @@ pub struct About<'a> {
 /// The sections `[lanes]` and `[models.NAME]`.
 ///
 /// # Errors
-/// When the configuration file is not TOML, which it was when it was read.
+/// When the text of the configuration file is not TOML.
 pub fn sections(of: Configuration, about: &About<'_>) -> anyhow::Result<String> {
     let Configuration { setup, batch } = of;
     let mut model = match about.file {
         Some(text) => {
-            let file: Table = text.parse().context("the configuration file is no longer TOML")?;
+            let file: Table = text.parse().context("--config: expected TOML")?;
             let known = file.get("models").and_then(|models| models.get(about.model));
             known.and_then(Value::as_table).cloned().unwrap_or_default()
         }

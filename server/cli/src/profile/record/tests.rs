@@ -163,3 +163,14 @@ fn what_differs_is_named() {
         ]
     );
 }
+
+#[test]
+fn a_line_of_another_program_stays() {
+    let (_folder, path) = file();
+    for text in ["notes", "{\"name\": \"a\"}"] {
+        fs::write(&path, text).unwrap();
+        let said = Record::open(&path).unwrap_err().to_string();
+        assert!(said.contains("expected a file of profiles"), "{said}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+}
