@@ -8,7 +8,10 @@ Each gets a folder with model.onnx, reference.json, and the tensors named there 
 not exported again. Needs only torch: no torchvision, no onnx, no network."""
 
 import argparse
+import concurrent.futures
 import json
+import multiprocessing
+import os
 import pathlib
 import shutil
 import sys
@@ -22,6 +25,9 @@ ROWS = 2
 SETTLING_ROWS = 8
 SEED = 6
 OPSET = 17
+# Processes that export at once, and threads of torch in each.
+PROCESSES = 4
+THREADS = 2
 # Tolerance, as a multiple of the difference caused by rounding factors as a GPU does, by norms.
 ROUNDINGS = 4
 TOLERANCE_MIN = 0.002
@@ -126,31 +132,43 @@ def export(name, folder):
     (folder / "reference.json").write_text(json.dumps(reference, indent=1))
 
 
+def export_into(name, folder):
+    """Exports a model unless it is there. Returns a line about it, and whether it failed."""
+    if (folder / name / "reference.json").exists():
+        return None, False
+    torch.set_num_threads(THREADS)
+    half_done = folder / f".{name}"
+    shutil.rmtree(half_done, ignore_errors=True)
+    half_done.mkdir(parents=True)
+    try:
+        export(name, half_done)
+    except Exception as error:  # a model that a version of torch cannot export must not stop the others
+        shutil.rmtree(half_done)
+        return f"{name}: {type(error).__name__}: {(str(error) or 'no reason given').splitlines()[0]}", True
+    shutil.rmtree(folder / name, ignore_errors=True)
+    half_done.rename(folder / name)
+    return f"{name}: {(folder / name / 'model.onnx').stat().st_size / 2**20:.1f} MiB", False
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--only", type=lambda words: words.split(","), default=list(MODELS), help="some of: " + ", ".join(MODELS))
     args = parser.parse_args()
-    failed = False
     for name in args.only:
         if name not in MODELS:
             parser.error(f"--only {name}: expected some of {', '.join(MODELS)}")
-        if (args.folder / name / "reference.json").exists():
-            continue
-        half_done = args.folder / f".{name}"
-        shutil.rmtree(half_done, ignore_errors=True)
-        half_done.mkdir(parents=True)
-        try:
-            export(name, half_done)
-        except Exception as error:  # a model that a version of torch cannot export must not stop the others
-            said = (str(error) or "no reason given").splitlines()[0]
-            print(f"{name}: {type(error).__name__}: {said}", file=sys.stderr)
-            shutil.rmtree(half_done)
-            failed = True
-            continue
-        shutil.rmtree(args.folder / name, ignore_errors=True)
-        half_done.rename(args.folder / name)
-        print(f"{name}: {(args.folder / name / 'model.onnx').stat().st_size / 2**20:.1f} MiB", file=sys.stderr)
+    processes = max(1, min(PROCESSES, len(args.only), (os.cpu_count() or 1) // THREADS))
+    failed = False
+    # Models with most weights first: they take longest.
+    order = sorted(args.only, key=lambda name: name not in ("vgg16", "bert_base", "densenet161"))
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=spawn) as pool:
+        for done in concurrent.futures.as_completed([pool.submit(export_into, name, args.folder) for name in order]):
+            line, wrong = done.result()
+            failed |= wrong
+            if line:
+                print(line, file=sys.stderr, flush=True)
     sys.exit(1 if failed else 0)
 
 

@@ -37,7 +37,7 @@ pub use onnx::{Cudnn, OnnxMaker, OnnxOptions, lend};
 pub use probe::{Found, GreenMissing, ProbeError, dotted, probe};
 pub use readings::{Instance, Monitor, MonitorError, Readings};
 pub use state::CudaOptions;
-pub use units::{Granularity, Grid, GridError, NoSuchUnits, UnitRange};
+pub use units::{Granularity, Grid, GridError, NoSuchUnits, UnitRange, device_type};
 
 /// Environment variables that must be set before a process takes a GPU. With the driver's default of 8 hardware queues,
 /// streams of more than 8 gpulets would wait for each other.

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gpulet::DeviceError;
 use models::engine::Session;
-use models::engine::ort::{Cuda, CudaFault, CudaStream, DeviceBytes, HostBytes, SharedWeights};
+use models::engine::ort::{Cuda, CudaFault, CudaGraph, CudaStream, DeviceBytes, HostBytes, SharedWeights};
 use models::{LoadOptions, Loader, ModelFiles};
 
-use crate::driver::{DeviceBuffer, DriverError, PinnedBuffer};
+use crate::driver::{DeviceBuffer, DriverError, Graph, PinnedBuffer};
 use crate::ledger::Need;
 use crate::maker::{SessionMaker, StreamRef};
 
@@ -141,6 +141,19 @@ pub fn lend(stream: StreamRef) -> Arc<dyn CudaStream> {
 /// The stream of a gpulet, as the engine takes it.
 struct Lent(StreamRef);
 
+/// Work that a lent stream recorded. Fields drop in this order.
+struct Recorded {
+    graph: Graph,
+    stream: StreamRef,
+}
+
+impl CudaGraph for Recorded {
+    unsafe fn launch(&self) -> Result<(), CudaFault> {
+        // SAFETY: this stream recorded it; the rest is as the caller ensures.
+        unsafe { self.graph.launch(self.stream.stream()) }.map_err(fault)
+    }
+}
+
 fn fault(error: DriverError) -> CudaFault {
     CudaFault { message: error.to_string(), sticky: error.is_sticky() }
 }
@@ -195,6 +208,13 @@ unsafe impl CudaStream for Lent {
     unsafe fn copy_out(&self, from: usize, to: &mut [u8]) -> Result<(), CudaFault> {
         // SAFETY: as the caller ensures.
         unsafe { self.0.stream().queue_copy_out(from as u64, to) }.map_err(fault)
+    }
+
+    fn record(&self, enqueue: &mut dyn FnMut()) -> Result<Box<dyn CudaGraph>, CudaFault> {
+        let graph = Graph::capture(self.0.stream(), enqueue);
+        let graph =
+            graph.map_err(|error| CudaFault { message: error.to_string(), sticky: error.is_sticky() })?;
+        Ok(Box::new(Recorded { graph, stream: self.0.clone() }))
     }
 
     fn wait(&self) -> Result<(), CudaFault> {

@@ -24,7 +24,7 @@ use crate::idle_contexts::{IdleContexts, UnitContext};
 use crate::ledger::{Budget, Lease, Ledger, MemoryState};
 use crate::maker::{SessionMaker, StreamRef};
 use crate::probe::Found;
-use crate::units::{Grid, UnitRange};
+use crate::units::{Grid, UnitRange, device_type};
 
 /// How a GPU is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl State {
             fault_domain: name.clone(),
             name,
             backend: backend.as_str(),
-            device_type: found.name.clone(),
+            device_type: device_type(&found.name, partitioning.grid().units()),
             units: partitioning.grid().units(),
             sizes: partitioning.grid().sizes(),
             // What the driver and this context take is not among the usable bytes, and green contexts share a context.

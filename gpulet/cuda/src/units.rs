@@ -7,6 +7,12 @@
 use std::fmt;
 use std::ops::Range;
 
+/// The device type in profiles: the GPU's model, and the units that its shares are counted in. Two cards of one model may
+/// have different numbers of units, because different SMs of their chips are in use.
+pub fn device_type(model: &str, units: u32) -> String {
+    format!("{model} ({units} {})", if units == 1 { "unit" } else { "units" })
+}
+
 /// The steps in which a GPU can be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granularity {

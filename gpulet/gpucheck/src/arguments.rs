@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use crate::check::{self, Check};
+use crate::operator::Operator;
 
 /// What a child process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,8 +14,8 @@ pub enum Task {
     Check(Check),
     /// Runs a batch on each of two gpulets, then a kernel that faults on the first.
     Fault,
-    /// Requests entries beyond the end of a table.
-    Index,
+    /// Requests entries beyond the end of a table from a model of this operator.
+    Index(Operator),
     /// Runs the models of the `libraries` check with a share of the GPU under MPS.
     Share,
     /// Runs one batch: from process start to its end is the cost of a restart.
@@ -27,7 +28,7 @@ impl Task {
         match self {
             Self::Check(check) => check.name(),
             Self::Fault => "fault",
-            Self::Index => "index",
+            Self::Index(operator) => operator.name(),
             Self::Share => "share",
             Self::Health => "health",
         }
@@ -39,7 +40,8 @@ impl std::str::FromStr for Task {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let checks = Check::ALL.into_iter().map(Self::Check);
-        let mut all = checks.chain([Self::Fault, Self::Index, Self::Share, Self::Health]);
+        let operators = Operator::ALL.into_iter().map(Self::Index);
+        let mut all = checks.chain(operators).chain([Self::Fault, Self::Share, Self::Health]);
         all.find(|task| task.name() == name).ok_or_else(|| format!("unknown task `{name}`"))
     }
 }
@@ -118,7 +120,13 @@ mod tests {
 
     #[test]
     fn tasks_are_parsed_by_name() {
-        for task in [Task::Check(Check::Resize), Task::Fault, Task::Index, Task::Share, Task::Health] {
+        for task in [
+            Task::Check(Check::Resize),
+            Task::Fault,
+            Task::Index(Operator::GatherNd),
+            Task::Share,
+            Task::Health,
+        ] {
             assert_eq!(task.name().parse(), Ok(task));
         }
         assert!("speed".parse::<Task>().is_err());

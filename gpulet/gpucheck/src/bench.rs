@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gpulet::{Device, DeviceError, Partition, PartitionSpec, PartitionWatch};
 use gpulet_cuda::driver::{Driver, DriverError, LibraryError, Primary, SplitError};
-use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Cudnn, Found, probe};
+use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Cudnn, Found, device_type, probe};
 use models::engine::{RunError, Session};
 use models::{LoadOptions, ModelFiles};
 
@@ -116,6 +116,11 @@ impl Bench<'_> {
         let has = missing.is_none();
         missing.into_iter().for_each(|missing| self.report.skip(fact, section, missing));
         has
+    }
+
+    /// The device type in profiles.
+    pub fn device_type(&self, units: u32) -> String {
+        device_type(&self.found.name, units)
     }
 
     /// The command line of a child process for the same GPU and models.

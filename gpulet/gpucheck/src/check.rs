@@ -46,7 +46,7 @@ macro_rules! checks {
 }
 
 checks! {
-    Facts, "facts", 15, "driver, units, cost and number of contexts, events, priorities";
+    Facts, "facts", 15, "driver, units, cost and number of contexts, events";
     Libraries, "libraries", 45, "models on a gpulet: correct results, and no SM outside the gpulet used";
     Isolation, "isolation", 25, "SMs of gpulets are disjoint; times next to a busy gpulet";
     Resize, "resize", 40, "1,000 plan changes under load: nothing lost, how long capacity is reduced";

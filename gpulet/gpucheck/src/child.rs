@@ -43,7 +43,7 @@ pub fn run(task: Task, arguments: &Arguments) -> Result<u8, String> {
             Ok(ended(checks::share_task(&mut bench), "libraries.share", &mut bench.report))
         }
         Task::Fault => Ok(checks::fault_task(&found, &mut report)),
-        Task::Index => Ok(checks::index_task(&found, &engine(true), &mut report)),
+        Task::Index(operator) => Ok(checks::index_task(operator, &found, &engine(true), &mut report)),
         Task::Health => Ok(checks::health_task(&found)),
     }
 }

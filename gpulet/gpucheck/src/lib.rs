@@ -13,6 +13,7 @@ mod fit;
 pub mod kernel_maker;
 mod kernels;
 mod makers;
+pub mod operator;
 mod pairs;
 pub mod report;
 mod spread;

@@ -27,7 +27,7 @@ use super::guard::one_line;
 use super::{Batch, Content, Engine, Interrupt, Libraries, Prepared, RunError, Session};
 use crate::onnx::has_steady_time;
 use crate::{EngineFailure, Format, LoadOptions, Signature};
-pub use cuda::{Cuda, CudaFault, CudaStream, DeviceBytes, HostBytes, SharedWeights};
+pub use cuda::{Cuda, CudaFault, CudaGraph, CudaStream, DeviceBytes, HostBytes, SharedWeights};
 pub(crate) use inference::infer_types;
 pub use library::{OrtLibrary, OrtMissing, discover};
 pub use options::{Accelerator, GraphLevel, OrtSettings, Provider};

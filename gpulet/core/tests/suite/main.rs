@@ -18,6 +18,7 @@ mod published;
 mod replanning;
 mod rollout;
 mod scaling;
+mod shipped;
 mod supervision;
 mod support;
 mod temporal;

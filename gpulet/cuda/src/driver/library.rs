@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 
 use super::error::{DriverError, ErrorClass};
-use super::sys::{self, Base, Code, Green, Kernels};
+use super::sys::{self, Base, Code, Graphs, Green, Kernels};
 
 /// Why the driver cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,6 +24,7 @@ pub struct Driver {
     pub(super) base: Base,
     green: Result<Green, Vec<&'static str>>,
     kernels: Result<Kernels, Vec<&'static str>>,
+    graphs: Result<Graphs, Vec<&'static str>>,
     error_name: Option<sys::ErrorName>,
 }
 
@@ -67,7 +68,8 @@ impl Driver {
             let library = sys::library().ok_or(LibraryError::Missing)?;
             let base = Base::resolve(library).map_err(LibraryError::Symbols)?;
             let (green, kernels) = (Green::resolve(library), Kernels::resolve(library));
-            Ok(Self { base, green, kernels, error_name: sys::error_name(library) })
+            let graphs = Graphs::resolve(library);
+            Ok(Self { base, green, kernels, graphs, error_name: sys::error_name(library) })
         });
         loaded.as_ref().map_err(Clone::clone)
     }
@@ -112,6 +114,10 @@ impl Driver {
 
     pub(super) fn kernels(&self) -> Answer<&Kernels> {
         self.kernels.as_ref().map_err(|missing| lacking(missing, "kernels"))
+    }
+
+    pub(super) fn graphs(&self) -> Answer<&Graphs> {
+        self.graphs.as_ref().map_err(|missing| lacking(missing, "graphs"))
     }
 }
 

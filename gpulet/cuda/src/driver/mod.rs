@@ -9,14 +9,14 @@
 //! one: streams end before contexts and contexts before the device, in whatever order they are dropped. The only handle
 //! that leaves this module is a stream's address, for libraries that need it.
 //!
-//! **\[open\]**, to be checked on a GPU: whether an event of the primary context may be recorded on a green stream.
-//! [`Stream::record`] tries it. If the driver refuses, it records through the green context, which is equivalent because
-//! a gpulet has one stream.
+//! Driver 580 lets an event of the primary context be recorded on a green stream (seen on an H200). Where a driver refuses,
+//! [`Stream::record`] records through the green context, which is equivalent because a gpulet has one stream.
 
 #![expect(unsafe_code, reason = "a C library is called; each use says why it is sound")]
 
 mod device;
 mod error;
+mod graph;
 mod green;
 mod kernel;
 mod library;
@@ -26,6 +26,7 @@ mod stream;
 mod sys;
 
 pub use error::{DriverError, ErrorClass};
+pub use graph::{CaptureError, Graph};
 pub use green::{Descriptor, GreenContext, SmResource, Split, SplitError};
 pub use kernel::{Kernel, Module};
 pub use library::{Driver, LibraryError};

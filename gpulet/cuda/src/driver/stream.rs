@@ -75,6 +75,10 @@ impl Stream {
         self.raw.addr()
     }
 
+    pub(super) fn raw(&self) -> CUstream {
+        self.raw
+    }
+
     /// Whether all work on it has finished.
     ///
     /// # Errors

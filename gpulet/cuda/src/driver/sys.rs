@@ -1,12 +1,14 @@
 //! cudarc's types, its handle of the library, and the table of the calls that we make.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::mem::MaybeUninit;
 
 use cudarc::driver::sys as cuda;
 use libloading::Library;
 
 pub(super) use cuda::{
-    CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgreenCtx, CUmodule, CUstream,
+    CUcontext, CUdevResourceDesc, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUgraphNode, CUgreenCtx, CUmodule, CUstream,
 };
 
 /// A `CUresult` as a number: a newer driver may return codes that no enum has.
@@ -145,15 +147,31 @@ table! {
     }
 }
 
+table! {
+    /// Calls for recorded work. Without them, each batch enqueues its kernels one by one.
+    Graphs {
+        cuStreamBeginCapture_v2(CUstream, cuda::CUstreamCaptureMode);
+        cuStreamEndCapture(CUstream, *mut CUgraph);
+        cuGraphGetNodes(CUgraph, *mut CUgraphNode, *mut usize);
+        cuGraphNodeGetType(CUgraphNode, *mut cuda::CUgraphNodeType);
+        cuGraphMemcpyNodeGetParams(CUgraphNode, *mut cuda::CUDA_MEMCPY3D);
+        cuPointerGetAttribute(*mut c_void, cuda::CUpointer_attribute, CUdeviceptr);
+        cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, c_ulonglong);
+        cuGraphLaunch(CUgraphExec, CUstream);
+        cuGraphExecDestroy(CUgraphExec);
+        cuGraphDestroy(CUgraph);
+    }
+}
+
 /// A `CUdevResource` that the driver filled in. Its type field may hold a number that the bindings' enum does not have,
 /// so it is never read as the enum.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Resource(std::mem::MaybeUninit<cuda::CUdevResource>);
+pub(super) struct Resource(MaybeUninit<cuda::CUdevResource>);
 
 impl Resource {
     /// All zeros.
-    pub(super) const NONE: Self = Self(std::mem::MaybeUninit::zeroed());
+    pub(super) const NONE: Self = Self(MaybeUninit::zeroed());
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut cuda::CUdevResource {
         self.0.as_mut_ptr()
@@ -176,12 +194,84 @@ impl Resource {
     }
 }
 
+/// What a node of recorded work does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeKind {
+    /// Runs on the device or does nothing: a kernel, a memset, an allocation of the recording's own.
+    OnDevice,
+    /// Copies bytes.
+    Copy,
+    /// Calls a function on the host.
+    OnHost,
+    /// Anything else.
+    Other,
+}
+
+impl NodeKind {
+    /// The kind of a `CUgraphNodeType`.
+    pub(super) fn of(number: u32) -> Self {
+        use cuda::CUgraphNodeType as Type;
+        const ON_DEVICE: [Type; 5] = [
+            Type::CU_GRAPH_NODE_TYPE_KERNEL,
+            Type::CU_GRAPH_NODE_TYPE_MEMSET,
+            Type::CU_GRAPH_NODE_TYPE_EMPTY,
+            Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Type::CU_GRAPH_NODE_TYPE_MEM_FREE,
+        ];
+        match number {
+            _ if ON_DEVICE.iter().any(|kind| *kind as u32 == number) => Self::OnDevice,
+            _ if number == Type::CU_GRAPH_NODE_TYPE_MEMCPY as u32 => Self::Copy,
+            _ if number == Type::CU_GRAPH_NODE_TYPE_HOST as u32 => Self::OnHost,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Where a side of a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemoryKind {
+    /// On the device.
+    Device,
+    /// At an address that says where.
+    Unified,
+    /// On the host, or in an array.
+    Other,
+}
+
+impl MemoryKind {
+    /// The kind of a `CUmemorytype`.
+    pub(super) fn of(number: u32) -> Self {
+        match number {
+            _ if number == cuda::CUmemorytype::CU_MEMORYTYPE_DEVICE as u32 => Self::Device,
+            _ if number == cuda::CUmemorytype::CU_MEMORYTYPE_UNIFIED as u32 => Self::Unified,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Source and target of a copy that the driver described.
+pub(super) fn sides_of(copy: &MaybeUninit<cuda::CUDA_MEMCPY3D>) -> [(MemoryKind, CUdeviceptr); 2] {
+    let copy = copy.as_ptr();
+    // SAFETY: every byte was zero or was written by the driver. The types are read as numbers, for which any bytes are valid.
+    unsafe {
+        [
+            (MemoryKind::of((&raw const (*copy).srcMemoryType).cast::<u32>().read()), (*copy).srcDevice),
+            (MemoryKind::of((&raw const (*copy).dstMemoryType).cast::<u32>().read()), (*copy).dstDevice),
+        ]
+    }
+}
+
 pub(super) use cuda::CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
 pub(super) use cuda::CUdevice_attribute::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 };
+pub(super) use cuda::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 pub(super) use cuda::{CUdevice_attribute, CUuuid};
+
+/// Records work of this thread, whose calls may not wait; other threads are not affected.
+pub(super) const CAPTURE_OF_THIS_THREAD: cuda::CUstreamCaptureMode =
+    cuda::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 
 /// `CU_GREEN_CTX_DEFAULT_STREAM`, which drivers up to 13.0 require.
 pub(super) const GREEN_DEFAULT_STREAM: c_uint =

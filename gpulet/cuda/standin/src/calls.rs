@@ -6,10 +6,11 @@
 )]
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crate::codes::{INVALID_CONTEXT, INVALID_VALUE, NAMES, SUCCESS};
+use crate::graphs::Recorded;
 use crate::machine::{Answer, Machine};
 use crate::resources::Resource;
 use crate::shape::Shape;
@@ -62,6 +63,31 @@ pub(crate) fn give<T>(place: *mut T, value: T) -> Answer<()> {
 fn handle(value: usize) -> *mut c_void {
     std::ptr::without_provenance_mut(value)
 }
+
+/// A `CUDA_MEMCPY3D`, of which only the types of memory are filled in.
+#[repr(C)]
+pub struct CopyNode {
+    source: [usize; 4],
+    source_kind: u32,
+    source_rest: [usize; 6],
+    target: [usize; 4],
+    target_kind: u32,
+    target_rest: [usize; 9],
+}
+
+impl CopyNode {
+    /// From the host (`CU_MEMORYTYPE_HOST`) to the device (`CU_MEMORYTYPE_DEVICE`).
+    const OF_HOST: Self = Self {
+        source: [0; 4],
+        source_kind: 1,
+        source_rest: [0; 6],
+        target: [0; 4],
+        target_kind: 2,
+        target_rest: [0; 9],
+    };
+}
+
+const _: () = assert!(size_of::<CopyNode>() == 200, "the size of the driver's type");
 
 /// Defines functions of the driver; the body gets the machine and the thread's current context.
 macro_rules! driver {
@@ -264,6 +290,46 @@ driver! {
         }
         machine.launch(kernel, (blocks, threads), &arguments, stream.addr())
     };
+    fn cuStreamBeginCapture_v2(stream: *mut c_void, mode: c_uint) |machine, current| {
+        machine.capture_begin(stream.addr(), mode)
+    };
+    fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) |machine, current| {
+        let recorded = machine.capture_end(stream.addr())?;
+        give(graph, handle(recorded))
+    };
+    fn cuGraphGetNodes(graph: *mut c_void, nodes: *mut *mut c_void, count: *mut usize) |machine, current| {
+        let graph = machine.graph("cuGraphGetNodes", graph.addr())?;
+        if !nodes.is_null() {
+            for (index, (node, _)) in graph.work.iter().enumerate() {
+                give(nodes.wrapping_add(index), handle(*node))?;
+            }
+        }
+        give(count, graph.work.len())
+    };
+    fn cuGraphNodeGetType(node: *mut c_void, kind: *mut c_uint) |machine, current| {
+        let found = machine.node_kind(node.addr())?;
+        give(kind, found)
+    };
+    fn cuGraphMemcpyNodeGetParams(node: *mut c_void, copy: *mut CopyNode) |machine, current| {
+        machine.node_kind(node.addr())?;
+        give(copy, CopyNode::OF_HOST)
+    };
+    fn cuPointerGetAttribute(_data: *mut c_void, _attribute: c_uint, _address: u64) |machine, current| {
+        let _ = &machine;
+        Err(INVALID_VALUE)
+    };
+    fn cuGraphInstantiateWithFlags(launchable: *mut *mut c_void, graph: *mut c_void, _flags: c_ulonglong)
+    |machine, current| {
+        let made = machine.graph_instantiate(graph.addr())?;
+        give(launchable, handle(made))
+    };
+    fn cuGraphLaunch(launchable: *mut c_void, stream: *mut c_void) |machine, current| {
+        machine.graph_launch(launchable.addr(), stream.addr())
+    };
+    fn cuGraphExecDestroy(launchable: *mut c_void) |machine, current| {
+        machine.launchable_destroy(launchable.addr())
+    };
+    fn cuGraphDestroy(graph: *mut c_void) |machine, current| machine.graph_destroy(graph.addr());
     fn cuMemAlloc_v2(address: *mut u64, bytes: usize) |machine, current| {
         let allocated = machine.allocate(current, u64::try_from(bytes).unwrap_or(u64::MAX))?;
         give(address, u64::try_from(allocated).unwrap_or(0))
@@ -281,6 +347,9 @@ driver! {
         if from.is_null() {
             return Err(INVALID_VALUE);
         }
+        if machine.keep(stream.addr(), Recorded::HostCopy) {
+            return Ok(());
+        }
         let to = machine.device_bytes("cuMemcpyHtoDAsync", usize::try_from(to).unwrap_or(0), bytes)?;
         // SAFETY: not null, and the caller says that this many bytes are there; our buffers are not the caller's.
         to.copy_from_slice(unsafe { std::slice::from_raw_parts(from.cast(), bytes) });
@@ -290,6 +359,9 @@ driver! {
         machine.copies_on("cuMemcpyDtoHAsync", stream.addr())?;
         if to.is_null() {
             return Err(INVALID_VALUE);
+        }
+        if machine.keep(stream.addr(), Recorded::HostCopy) {
+            return Ok(());
         }
         let from = machine.device_bytes("cuMemcpyDtoHAsync", usize::try_from(from).unwrap_or(0), bytes)?;
         // SAFETY: not null, and the caller says that this many bytes may be written; our buffers are not the caller's.

@@ -28,11 +28,13 @@ pub enum Kind {
     Module = 7,
     /// Samples of the management library.
     Sample = 8,
+    /// Recorded work, launchable or not.
+    Recorded = 9,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Primary,
         Self::Green,
         Self::Stream,
@@ -42,6 +44,7 @@ impl Kind {
         Self::Management,
         Self::Module,
         Self::Sample,
+        Self::Recorded,
     ];
 }
 

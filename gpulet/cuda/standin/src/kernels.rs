@@ -3,6 +3,7 @@
 //! A module is its text and has the kernels that the text declares as entries. Kernels with other names do not exist.
 
 use crate::codes::{ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_PTX, INVALID_VALUE, NOT_FOUND};
+use crate::graphs::Recorded;
 use crate::machine::{Answer, Kernel, Machine};
 
 impl Kernel {
@@ -85,6 +86,10 @@ impl Machine {
         self.copies_on("cuLaunchKernel", stream)?;
         if blocks == 0 || threads == 0 || threads > 1024 {
             return Err(INVALID_VALUE);
+        }
+        let (size, recorded) = ((blocks, threads), arguments.to_vec());
+        if self.keep(stream, Recorded::Kernel { kernel, size, arguments: recorded }) {
+            return Ok(());
         }
         let address = |index: usize| {
             arguments.get(index).and_then(|address| usize::try_from(*address).ok()).unwrap_or(0)

@@ -14,6 +14,7 @@ mod calls;
 mod codes;
 mod control;
 mod gpm;
+mod graphs;
 mod hooks;
 mod kernels;
 mod machine;

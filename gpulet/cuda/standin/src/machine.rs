@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codes::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, NO_DEVICE, NOT_INITIALIZED, STICKY};
+use crate::graphs::{Capture, Graph};
 use crate::shape::Shape;
 
 /// The result of a call, or the driver's code.
@@ -98,6 +99,12 @@ pub(crate) struct Machine {
     /// Texts of the loaded modules.
     pub modules: BTreeMap<usize, String>,
     pub kernels: BTreeMap<usize, (usize, Kernel)>,
+    /// Streams that record.
+    pub captures: BTreeMap<usize, Capture>,
+    /// What was recorded.
+    pub graphs: BTreeMap<usize, Graph>,
+    /// What can be launched.
+    pub launchable: BTreeMap<usize, Graph>,
     /// The management library's samples: GPU and number of the sample; none for an empty sample.
     pub samples: BTreeMap<usize, Option<(usize, u64)>>,
     /// Handles that were destroyed.
@@ -242,6 +249,7 @@ impl Machine {
             ("green contexts", self.greens.values().filter(|green| green.gpu == index).count()),
             ("streams", self.streams.values().filter(|stream| stream.gpu == index).count()),
             ("events", self.events.values().filter(|event| event.gpu == index).count()),
+            ("recorded runs", self.launchable.values().filter(|graph| graph.gpu == index).count()),
             ("buffers", self.buffers.values().filter(|buffer| buffer.gpu == index).count()),
         ];
         let bytes = self.shape.context_bytes;
@@ -284,6 +292,7 @@ impl Machine {
             7 => self.modules.len(),
             6 => usize::try_from(self.management).unwrap_or(usize::MAX),
             8 => self.samples.len(),
+            9 => self.graphs.len() + self.launchable.len(),
             _ => 0,
         }
     }

@@ -37,7 +37,8 @@ pub struct Shape {
 }
 
 impl Default for Shape {
-    /// One GPU of 132 SMs in groups of 8.
+    /// One GPU of 132 SMs in 16 groups of 8. How many groups a card of this kind has depends on which SMs are in use: see
+    /// [`h200`](Self::h200).
     fn default() -> Self {
         Self {
             devices: 1,
@@ -59,6 +60,17 @@ impl Default for Shape {
 }
 
 impl Shape {
+    /// An H200 as its driver splits it (580.159, on one card): fifteen units, and twelve SMs that are not next to each other.
+    #[must_use]
+    pub fn h200() -> Self {
+        Self {
+            groups_max: 15,
+            memory_bytes: 150_109_880_320,
+            name: "NVIDIA H200".to_owned(),
+            ..Self::default()
+        }
+    }
+
     /// One GPU with this number of SMs, in groups of a multiple of `align` and at least `min`.
     #[must_use]
     pub fn with_sms(sms: u32, min: u32, align: u32) -> Self {

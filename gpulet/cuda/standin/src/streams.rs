@@ -33,11 +33,15 @@ impl Machine {
     }
 
     pub(crate) fn stream_query(&mut self, stream: usize) -> Answer<()> {
+        self.stream("cuStreamQuery", stream)?;
+        self.refuse_to_wait(stream)?;
         if self.stream("cuStreamQuery", stream)?.busy { Err(NOT_READY) } else { Ok(()) }
     }
 
     /// A real driver would wait. Work that a test holds would never finish, so waiting for it is a violation.
     pub(crate) fn stream_synchronize(&mut self, stream: usize) -> Answer<()> {
+        self.stream("cuStreamSynchronize", stream)?;
+        self.refuse_to_wait(stream)?;
         if self.stream("cuStreamSynchronize", stream)?.busy {
             return Err(self.broken("waited for a stream that a test holds".to_owned(), NOT_READY));
         }

@@ -39,7 +39,9 @@ fn a_gpu_is_split_as_the_documentation_says() {
     println!("{}: {} SMs, {} units, {} left over", found.name, found.sms, grid.units(), grid.remainder());
     assert_eq!(grid.sms(grid.range(0, grid.units()).unwrap()), found.sms);
     if found.capability.0 == 9 && found.sms == 132 {
-        assert_eq!((grid.units(), grid.remainder()), (16, 4));
+        // Which SMs of a chip are in use differs between cards: one H200 had 15 units and 12 SMs more.
+        assert_eq!(grid.units() * 8 + grid.remainder(), 132);
+        assert!((14..=16).contains(&grid.units()), "{} units", grid.units());
     }
     for units in grid.sizes() {
         let range = grid.range(0, units).unwrap();

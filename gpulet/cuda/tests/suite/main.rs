@@ -11,6 +11,7 @@ mod onnx;
 mod opening;
 mod probing;
 mod random;
+mod recording;
 mod refusals;
 mod shapes;
 mod shares;

@@ -29,7 +29,7 @@ fn the_device_says_what_it_is() {
         let info = device.info();
         assert_eq!(
             (info.name.as_str(), info.backend, info.device_type.as_str()),
-            ("gpu0", "cuda-green", "Stand-in GPU")
+            ("gpu0", "cuda-green", "Stand-in GPU (16 units)")
         );
         assert_eq!((info.units, info.sizes.len()), (16, 16));
         let (total, base, reserve) = (80 << 30, 512 << 20, 4 << 30);

@@ -68,6 +68,11 @@ fn of_a_single_unit() {
 }
 
 #[test]
+fn of_an_h200_as_it_was_measured() {
+    split("shapes::of_an_h200_as_it_was_measured", Shape::h200(), 15, 8, 12);
+}
+
+#[test]
 fn of_fragmented_clusters() {
     let shape = Shape { groups_max: 14, ..Shape::with_sms(132, 8, 8) };
     split("shapes::of_fragmented_clusters", shape, 14, 8, 20);

@@ -1,4 +1,4 @@
-//! The GPU and its units, the cost of a green context, and the rules of events and priorities.
+//! The GPU and its units, the cost of a green context, and the rules of events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,6 @@ const WATCHED: Duration = Duration::from_millis(500);
 pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
     driver(bench);
     let primary = bench.primary()?;
-    priorities(bench, &primary)?;
     if let Err(stop) = activity(bench) {
         bench.report.skip("facts.sm_active", "8", stop.to_string());
     }
@@ -72,13 +71,6 @@ fn activity(bench: &mut Bench<'_>) -> Result<(), Stop> {
     let active = read.and_then(|read| read.sm_active);
     let detail = json!({"while": "a kernel computes on all SMs", "batches": ran.len(), "read": read});
     bench.report.add(&Fact::new("facts.sm_active", "8").value(active).detail(detail));
-    Ok(())
-}
-
-fn priorities(bench: &mut Bench<'_>, primary: &Arc<Primary>) -> Result<(), Stop> {
-    let range = primary.stream_priorities()?;
-    let value = json!([range.least, range.greatest]);
-    bench.report.add(&Fact::new("facts.priorities", "4.2.4").value(value).ok(range.greatest <= range.least));
     Ok(())
 }
 
@@ -157,33 +149,45 @@ fn costs(bench: &mut Bench<'_>, split: &Split) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Creates contexts until the driver refuses, or the bound is reached.
+/// Creates contexts until the driver refuses, or the bound is reached. The driver keeps memory of destroyed contexts and uses
+/// it for later ones: only what a second round takes in addition is lost.
 fn alive(bench: &mut Bench<'_>, primary: &Arc<Primary>, split: &Split) -> Result<(), Stop> {
-    let grid = split.grid();
     let (before, _) = primary.memory()?;
-    let (mut kept, mut refusal) = (Vec::new(), None);
-    while kept.len() < ALIVE_MAX && !bench.is_over() {
-        let unit = u32::try_from(kept.len()).unwrap_or(0) % grid.units();
-        let range = grid.range(unit, 1).map_err(|error| Stop::Other(error.to_string()))?;
-        match make(split, range) {
-            Ok(made) => kept.push(made),
-            Err(refused) => {
-                refusal = Some(refused.to_string());
-                break;
-            }
-        }
-    }
+    let (kept, refusal) = as_many_as_exist(bench, split)?;
     let taken = before.saturating_sub(primary.memory()?.0);
     let each = taken as f64 / kept.len().max(1) as f64;
     // Every unit is a gpulet, twice while a plan changes.
-    let enough = kept.len() >= usize::try_from(grid.units()).unwrap_or(usize::MAX).saturating_mul(2);
+    let enough = kept.len() >= usize::try_from(split.grid().units()).unwrap_or(usize::MAX).saturating_mul(2);
     let bound = refusal.unwrap_or_else(|| format!("the bound of {ALIVE_MAX} was reached"));
     let fact = Fact::new("facts.green_alive", "4.2").value(kept.len()).detail(bound);
     bench.report.add(&fact.ok(enough));
     bench.report.add(&Fact::new("facts.green_memory_each", "7").value(each).unit("bytes"));
     drop(kept);
-    let left = before.saturating_sub(primary.memory()?.0);
+    let between = primary.memory()?.0;
+    let reserved = Fact::new("facts.green_memory_reserved", "7").value(before.saturating_sub(between));
+    bench.report.add(&reserved.unit("bytes"));
+    drop(as_many_as_exist(bench, split)?);
+    let left = between.saturating_sub(primary.memory()?.0);
     let fact = Fact::new("facts.green_memory_left_behind", "10.5").value(left).unit("bytes");
     bench.report.add(&fact.ok(left <= 16 << 20));
     Ok(())
+}
+
+/// Contexts with a stream each, and why there are no more of them. `None`: the bound was reached.
+#[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
+fn as_many_as_exist(
+    bench: &Bench<'_>,
+    split: &Split,
+) -> Result<(Vec<(Arc<GreenContext>, Stream)>, Option<String>), Stop> {
+    let grid = split.grid();
+    let mut kept = Vec::new();
+    while kept.len() < ALIVE_MAX && !bench.is_over() {
+        let unit = u32::try_from(kept.len()).unwrap_or(0) % grid.units();
+        let range = grid.range(unit, 1).map_err(|error| Stop::Other(error.to_string()))?;
+        match make(split, range) {
+            Ok(made) => kept.push(made),
+            Err(refused) => return Ok((kept, Some(refused.to_string()))),
+        }
+    }
+    Ok((kept, None))
 }

@@ -1,13 +1,14 @@
 //! What a fault ends, and how long it takes until another process serves.
 
+mod index;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use gpulet::{Device, Partition, PartitionSpec};
 use gpulet_cuda::{Backend, CudaDevice, CudaOptions, Cudnn, Found};
-use models::engine::{Batch, RunError, Session};
-use models::{Format, LoadOptions, ModelFiles, ModelName, Version};
-use oip::{Datatype, Shape, Tensor};
+use models::LoadOptions;
+use models::engine::{RunError, Session};
 use serde_json::json;
 
 use crate::arguments::{Arguments, Task};
@@ -15,9 +16,11 @@ use crate::bench::{Bench, Failures, Stop, serve};
 use crate::check::GRACE;
 use crate::exit;
 use crate::kernel_maker::{Work, amount, is_computed, words};
-use crate::makers::{Engine, Makers};
+use crate::makers::Makers;
 use crate::report::{Fact, Report};
 use crate::tasks::run_task;
+
+pub(crate) use index::index_task;
 
 /// Steps of the batches whose results are checked.
 const ROUNDS: u32 = 10_000;
@@ -51,85 +54,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
     let fact = Fact::new("faults.other_process_serves_on", "9").value(matches!(after, Ok(true)));
     let detail = after.as_ref().err().map(ToString::to_string);
     bench.report.add(&fact.ok(before && matches!(after, Ok(true))).detail(detail));
-    index(bench, &arguments)?;
+    index::run(bench, &arguments)?;
     restarts(bench, &arguments)
-}
-
-/// The effect of an index beyond a table, as a client may send it. On the CPU it is refused.
-fn index(bench: &mut Bench<'_>, arguments: &Arguments) -> Result<(), Stop> {
-    let name = "faults.index_beyond_a_table";
-    if let Err(missing) = &bench.engine {
-        let missing = missing.clone();
-        bench.report.skip(name, "4.3", missing);
-        return Ok(());
-    }
-    let time = bench.left().saturating_sub(GRACE);
-    let mut said = false;
-    let report = &mut bench.report;
-    let ended = run_task(Task::Index, arguments, ENGINE_TASK_TIMEOUT.min(time), |fact| {
-        said |= fact.fact == name;
-        report.add(&fact);
-    });
-    let code = ended.map_err(Stop::Other)?.code();
-    if !said {
-        let fact = Fact::new(name, "4.3").value("its process ended").ok(false);
-        bench.report.add(&fact.detail(json!({"exit_code": code})));
-    }
-    Ok(())
-}
-
-/// `y = table[x]` with 16 entries.
-const TABLE: &[u8] = include_bytes!("gather.onnx");
-/// Indices beyond the table: the next one, and one beyond all memory.
-const BEYOND: [i64; 2] = [16, 1 << 40];
-
-/// The task that requests entries beyond a table. Returns its exit code.
-pub(crate) fn index_task(found: &Found, engine: &Engine, report: &mut Report<'_>) -> u8 {
-    match beyond(found, engine) {
-        Ok(fact) => {
-            report.add(&fact);
-            exit::SUCCESS
-        }
-        Err(stop) => {
-            report.add(&Fact::new("faults.index_beyond_a_table", "4.3").detail(stop.to_string()));
-            exit::FAILED
-        }
-    }
-}
-
-fn beyond(found: &Found, engine: &Engine) -> Result<Fact, Stop> {
-    let makers = Arc::new(Makers::new(engine, Cudnn::IfItRuns));
-    let device = CudaDevice::take(found, Backend::CudaGreen, makers, &CudaOptions::default())?;
-    let name = ModelName::new("table").map_err(|error| Stop::Other(error.to_string()))?;
-    let files = ModelFiles::from_bytes(name, Version(1), Format::Onnx, TABLE.to_vec());
-    let mut gpulet = serve(&device, &files, 0, 1)?;
-    let mut ask = |index: i64| {
-        let shape = Shape::from_extents(&[1, 1]);
-        let data = index.to_le_bytes().to_vec().into();
-        let tensor = Tensor { name: "x".to_owned(), datatype: Datatype::Int64, shape, data };
-        gpulet.session.run(&Batch { inputs: vec![Some(tensor)], rows: 1 })
-    };
-    ask(3)?;
-    let mut worst = "refused";
-    let mut said = Vec::new();
-    for index in BEYOND {
-        match ask(index) {
-            Ok(_) => {
-                worst = "answered";
-                said.push(format!("{index}: an answer"));
-            }
-            Err(RunError::DeviceFailed(reason)) => {
-                worst = "the device failed";
-                said.push(format!("{index}: {reason}"));
-                break;
-            }
-            Err(
-                RunError::Input(reason) | RunError::Engine(reason) | RunError::Model { message: reason, .. },
-            ) => said.push(format!("{index}: {reason}")),
-        }
-    }
-    let fact = Fact::new("faults.index_beyond_a_table", "4.3").value(worst).ok(worst == "refused");
-    Ok(fact.detail(said))
 }
 
 fn restarts(bench: &mut Bench<'_>, arguments: &Arguments) -> Result<(), Stop> {

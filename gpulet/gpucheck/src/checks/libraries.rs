@@ -25,6 +25,11 @@ use crate::timing::{CoLocated, times, under_contention};
 /// Batches per model.
 const RUNS: usize = 20;
 
+/// Changes of the size of batches; the cheapest counts.
+const CHANGES: usize = 3;
+/// Differences below this are not told from what the host adds.
+const NOISE: Duration = Duration::from_millis(2);
+
 /// A way of running models. A model that one refuses is tried with the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
@@ -195,6 +200,7 @@ fn look_at(
     let fact = Fact::new(format!("libraries.{}_loads{suffix}", subject.name()), "4.3").value(true).ok(true);
     bench.report.add(&fact.detail(json!({"engine": session.engine(), "load_ms": loaded, "way": way.name()})));
     answers(bench, (subject, way), session)?;
+    changes_size(bench, (subject, way), session)?;
     let measured = times(session, &batch, (3, RUNS), until)?;
     let Some(alone) = Spread::of(&measured) else { return Ok(()) };
     let name = format!("libraries.{}_batch_1{suffix}", subject.name());
@@ -222,6 +228,35 @@ fn answers(
     let worst = worst_difference(known, &outputs).map_err(Stop::Other)?;
     let fact = Fact::new(name, "4.3").value(worst).ok(worst <= known.tolerance);
     bench.report.add(&fact.detail(json!({"tolerance": known.tolerance, "rows": known.batch.rows})));
+    Ok(())
+}
+
+/// Time that a batch takes in addition if the one before it had another size. ONNX Runtime plans convolutions again when the
+/// size changes, unless runs are recorded. At most the time of a batch is allowed.
+fn changes_size(
+    bench: &mut Bench<'_>,
+    (subject, way): (&Subject, Way),
+    session: &mut dyn Session,
+) -> Result<(), Stop> {
+    if session.signature().max_batch < 2 {
+        return Ok(());
+    }
+    let (one, two) = (subject.batch(session, 1)?, subject.batch(session, 2)?);
+    let (mut added, mut usual) = (Duration::MAX, Duration::MAX);
+    for _ in 0..CHANGES {
+        session.run(&two)?;
+        let [first, next] = [(); 2].map(|()| {
+            let begun = Instant::now();
+            session.run(&one).map(|_| begun.elapsed())
+        });
+        let next = next?;
+        added = added.min(first?.saturating_sub(next));
+        usual = usual.min(next);
+    }
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let name = format!("libraries.{}_change_of_size", subject.name()) + way.suffix();
+    let fact = Fact::new(name, "4.3").value(us(added)).unit("us").ok(added <= usual.max(NOISE));
+    bench.report.add(&fact.detail(json!({"batch_us": us(usual)})));
     Ok(())
 }
 

@@ -70,8 +70,8 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
 /// The traffic, and the model of interference for its plan.
 fn offered<'a>(bench: &Bench<'_>, table: Table, all: &'a [Subject], units: u32) -> Result<Mix<'a>, String> {
     let subjects = table.subjects(all)?;
-    let device = bench.found.name.as_str();
-    let demands = Demands::read(&bench.profiles, table, &subjects, (device, units))?;
+    let device = bench.device_type(units);
+    let demands = Demands::read(&bench.profiles, table, &subjects, (&device, units))?;
     let interference = fits(bench, &demands)?.interference();
     // A model profiled without contention is planned without interference.
     let lacks = demands.profiles().any(|profile| interference.lacks(profile).is_some());
@@ -84,7 +84,8 @@ fn offered<'a>(bench: &Bench<'_>, table: Table, all: &'a [Subject], units: u32) 
 }
 
 fn fits(bench: &Bench<'_>, demands: &Demands) -> Result<Fits, String> {
-    let pairs = pairs::read(&pairs::file_for(&bench.profiles), &bench.found.name, demands.units)?;
+    let device = bench.device_type(demands.units);
+    let pairs = pairs::read(&pairs::file_for(&bench.profiles), &device, demands.units)?;
     Ok(fit(&pairs, demands.profiles()))
 }
 

@@ -85,7 +85,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), Stop> {
 
 /// Fits the regressions to all pairs of this device.
 fn fitted(bench: &mut Bench<'_>, units: u32) -> Result<(), Stop> {
-    let name = bench.found.name.clone();
+    let name = bench.device_type(units);
     let pairs = pairs::read(&pairs::file_for(&bench.profiles), &name, units).map_err(Stop::Other)?;
     let text = std::fs::read_to_string(&bench.profiles).unwrap_or_default();
     let profiles = Profile::read(&text).map_err(|error| Stop::Other(error.to_string()))?;
@@ -252,12 +252,11 @@ fn header(
     units: u32,
     monitor: Option<&Monitor>,
 ) -> Header {
-    let found = &bench.found;
     Header {
         version: 1,
         model: subject.name().to_owned(),
         model_sha256: Some(subject.files.hash.to_string()),
-        device: found.name.clone(),
+        device: bench.device_type(units),
         engine: engine.to_owned(),
         source: Source::Measured,
         note: note(bench, monitor),

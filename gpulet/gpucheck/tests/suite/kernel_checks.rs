@@ -23,11 +23,11 @@ fn facts_are_read_off_the_device() {
         assert_eq!(fact(&facts, "facts.remainder").value, 4);
         assert_eq!(fact(&facts, "facts.granted_as_asked").ok, Some(true));
         assert_eq!(fact(&facts, "facts.primary_event_on_green_stream").value, true);
-        assert_eq!(fact(&facts, "facts.priorities").value, serde_json::json!([0, -5]));
         assert_eq!(fact(&facts, "facts.green_alive").value, 256);
+        assert_eq!(fact(&facts, "facts.green_memory_reserved").value, 0);
         assert_eq!(fact(&facts, "facts.green_memory_left_behind").value, 0);
         assert_eq!(fact(&facts, "facts.green_create").detail["count"], 50);
-        assert_eq!(control.calls("cuGreenCtxCreate"), 16 + 1 + 50 + 256);
+        assert_eq!(control.calls("cuGreenCtxCreate"), 16 + 1 + 50 + 2 * 256);
         let active = fact(&facts, "facts.sm_active");
         assert_eq!(
             (active.value.as_f64(), &active.detail["read"]["sm_occupancy"]),

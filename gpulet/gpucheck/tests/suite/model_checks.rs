@@ -169,7 +169,7 @@ fn pairs_are_sound(file: &Path) {
 /// A profile with the echo's times, so that the plan does not depend on the load of the machine.
 fn written_profile(model: &str, echo: &Echo) -> String {
     let header = serde_json::json!({"profile": {
-        "version": 1, "model": model, "device": "Stand-in GPU", "engine": "echo", "source": "typed_in",
+        "version": 1, "model": model, "device": "Stand-in GPU (16 units)", "engine": "echo", "source": "typed_in",
         "units_total": 16, "weights_bytes": 1 << 20,
     }});
     let mut text = header.to_string() + "\n";
@@ -243,7 +243,7 @@ fn with_use(profile: String) -> String {
 fn pair(own: &str, other: &str) -> String {
     let side = |model: &str| serde_json::json!({"model": model, "rows": 8, "units": 8});
     let pair = serde_json::json!({
-        "device": "Stand-in GPU", "units_total": 16, "own": side(own), "other": {"batch": side(other)},
+        "device": "Stand-in GPU (16 units)", "units_total": 16, "own": side(own), "other": {"batch": side(other)},
         "factor": 1.1, "p99_factor": 1.1, "runs": 50,
     });
     pair.to_string() + "\n"
@@ -256,7 +256,7 @@ fn profile_is_sound(file: &Path) {
         let header = profile.header();
         assert_eq!(
             (header.device.as_str(), header.engine.as_str(), header.units_total),
-            ("Stand-in GPU", "echo", 16)
+            ("Stand-in GPU (16 units)", "echo", 16)
         );
         assert!(header.note.contains("driver 13.0"), "{}", header.note);
         let time = |rows, units| profile.latency_us(Quantile::P50, rows, units).unwrap();

@@ -17,19 +17,22 @@
 //! A new session runs [every size](rows) of batch once; a batch of another number of rows is filled up to the next of
 //! them, so that no request waits for a kernel to be loaded or for cuDNN to plan a shape.
 //!
+//! Runs of these sizes are [recorded](recording), because the runtime plans convolutions again whenever the size changes.
+//!
+//! Seen on an H200: cuDNN accepts a green context's stream, and `Gather` on the GPU does not refuse an index out of range as it
+//! does on the CPU.
+//!
 //! **\[open\]**, to be measured on a GPU:
-//! - whether cuDNN accepts a green context's stream. If not, a convolution fails with an error of the gpulet, and the load
-//!   fails too, because every load runs the model;
 //! - whether the provider finds its arena when it is asked to shrink it (`gpu:N`). If not, the run is repeated without
 //!   shrinking, and the session does not ask again;
-//! - whether `Gather` and similar operators on the GPU reject an index out of range, as they do on the CPU. If they read
-//!   beyond the table instead, a client can make the device fail, and index inputs must be checked first;
-//! - what the first batch of a number of rows costs, which is why batches are filled up;
+//! - whether other operators with indices read beyond a table;
+//! - whether runs can be recorded, and what that saves;
 //! - that a second session takes less than a tenth of its weights (see [`SharedWeights`] for what is known).
 
 mod binding;
 mod fault;
 mod placement;
+mod recording;
 mod rows;
 mod session;
 mod staging;
@@ -49,7 +52,7 @@ use crate::EngineFailure;
 pub(super) use binding::element_type;
 pub(super) use session::{Source, load};
 pub(super) use staging::lay_out;
-pub use stream::{CudaFault, CudaStream, DeviceBytes, HostBytes};
+pub use stream::{CudaFault, CudaGraph, CudaStream, DeviceBytes, HostBytes};
 pub use weights::SharedWeights;
 
 /// A gpulet of an NVIDIA GPU, as a session needs it. Equal if they are the same stream, used the same way.
@@ -98,6 +101,16 @@ impl fmt::Debug for Cuda {
     }
 }
 
+/// The provider's option for recorded runs. Sessions record runs themselves, unless it is 0.
+const RECORDS: &str = "enable_cuda_graph";
+
+/// Whether a session may record its runs.
+fn records(settings: &OrtSettings) -> bool {
+    !settings
+        .options_of(Provider::Cuda)
+        .any(|(key, value)| key == RECORDS && matches!(value.as_str(), "0" | "false"))
+}
+
 /// The provider with its options, once it is certain that the runtime has it and that the stream is one.
 #[expect(unsafe_code, reason = "the provider keeps the stream's address")]
 fn provider(cuda: &Cuda, settings: &OrtSettings) -> Result<ExecutionProviderDispatch, EngineFailure> {
@@ -129,7 +142,7 @@ fn provider(cuda: &Cuda, settings: &OrtSettings) -> Result<ExecutionProviderDisp
     if let Some(limit) = cuda.memory_limit {
         provider = provider.with_memory_limit(usize::try_from(limit).unwrap_or(usize::MAX));
     }
-    for (key, value) in settings.options_of(Provider::Cuda) {
+    for (key, value) in settings.options_of(Provider::Cuda).filter(|(key, _)| *key != RECORDS) {
         provider = provider.with_arbitrary_config(key, value);
     }
     // SAFETY: implementers of `CudaStream` guarantee the address as long as it exists, and `session::load` keeps

@@ -173,7 +173,7 @@ fn place(
 ) -> Result<Plan, String> {
     let units = demands.units;
     let device_type = DeviceType {
-        name: bench.found.name.clone(),
+        name: bench.device_type(units),
         units,
         sizes: (1..=units).collect(),
         gpulets_max: units,

@@ -80,7 +80,7 @@ pub(super) fn measure(
         let (cache, bandwidth) = (used.cache, used.bandwidth);
         let kernel = KernelSide { name: word, units: rest.1, duty_pct: duty, cache, bandwidth };
         measured.pairs.push(Pair {
-            device: bench.found.name.clone(),
+            device: bench.device_type(device.info().units),
             units_total: device.info().units,
             own: Side { model: subject.name().to_owned(), rows, units },
             other: Other::Kernel(kernel),

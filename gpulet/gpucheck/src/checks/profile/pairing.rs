@@ -57,7 +57,7 @@ pub(super) fn measure(
         let of = |own: &Side, other: &Side, times: &[Duration], alone: (f64, f64)| {
             let spread = Spread::of(times)?;
             Some(Pair {
-                device: bench.found.name.clone(),
+                device: bench.device_type(units_total),
                 units_total,
                 own: own.clone(),
                 other: Other::Batch(other.clone()),

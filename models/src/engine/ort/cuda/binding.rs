@@ -15,6 +15,7 @@ use bytes::Bytes;
 use oip::{Datatype, Shape, Tensor};
 
 use super::placement::{self, Place};
+use super::recording::Recorded;
 use super::staging::{Staging, lay_out};
 use super::stream::{CudaFault, CudaStream};
 use crate::engine::Batch;
@@ -54,7 +55,7 @@ struct Input {
 }
 
 /// An output after a run.
-struct Left {
+pub(super) struct Left {
     value: DynTensor,
     shape: Shape,
     length: usize,
@@ -64,6 +65,8 @@ struct Left {
 
 /// The binding of one session. Drop it before the session, and only when no work is in flight.
 pub(super) struct Binding {
+    /// Runs that are enqueued with one call. They use memory of the session.
+    pub(super) recorded: Vec<Recorded>,
     io: IoBinding,
     inputs: Vec<Input>,
     outputs: Vec<Place>,
@@ -80,6 +83,7 @@ impl Binding {
     pub fn new(session: &OrtInner, places: Places) -> Result<Self, Error> {
         let Places { inputs, outputs, device } = places;
         Ok(Self {
+            recorded: Vec::new(),
             io: session.create_binding()?,
             inputs: inputs.into_iter().map(|place| Input { place, bound: None }).collect(),
             outputs,
@@ -101,21 +105,100 @@ impl Binding {
         signature: &Signature,
         options: &RunOptions,
     ) -> Result<Vec<Tensor>, Refused> {
-        let left = self
-            .enter(stream, batch, signature)
-            .and_then(|()| self.execute(session, stream, signature, options));
-        // The outputs and both blocks are touched by copies until this returned, whatever happened before.
-        let waited = stream.wait();
-        let outputs = match (left, waited) {
-            (Ok(left), Ok(())) => Ok(self.collect(&left, signature)),
+        let tensors = fitting_all(batch, signature, self.inputs.len())?;
+        if let Some(place) = self.recorded.iter().position(|recorded| recorded.fits(&tensors)) {
+            let mut recorded = self.recorded.swap_remove(place);
+            let done = self.replay(&mut recorded, stream, &tensors);
+            let outputs = self.after_wait(done, stream.wait(), &recorded.outputs, signature);
+            self.recorded.push(recorded);
+            return outputs;
+        }
+        let mut left = Vec::new();
+        let done = self
+            .enter(stream, &tensors, signature)
+            .and_then(|()| self.execute(session, signature, options))
+            .and_then(|made| {
+                left = made;
+                self.leave(stream, &mut left)
+            });
+        let outputs = self.after_wait(done, stream.wait(), &left, signature);
+        self.io.clear_outputs();
+        outputs
+    }
+
+    /// The outputs, or why the run failed. The outputs and both blocks are accessed by copies until `waited` was returned,
+    /// whatever happened before.
+    fn after_wait(
+        &self,
+        done: Result<(), Refused>,
+        waited: Result<(), CudaFault>,
+        left: &[Left],
+        signature: &Signature,
+    ) -> Result<Vec<Tensor>, Refused> {
+        match (done, waited) {
+            (Ok(()), Ok(())) => Ok(self.collect(left, signature)),
             (Err(Refused::Input(_) | Refused::Binding(_) | Refused::Run(_)), Err(fault)) if fault.sticky => {
                 Err(Refused::Fault(fault))
             }
             (Err(refused), _) => Err(refused),
-            (Ok(_), Err(fault)) => Err(Refused::Fault(fault)),
-        };
+            (Ok(()), Err(fault)) => Err(Refused::Fault(fault)),
+        }
+    }
+
+    /// Records the run of a batch of the same shapes as the last one.
+    ///
+    /// # Errors
+    /// Why it cannot be recorded.
+    pub fn record(
+        &mut self,
+        session: &mut OrtInner,
+        stream: &dyn CudaStream,
+        signature: &Signature,
+        options: &RunOptions,
+    ) -> Result<(), Refused> {
+        let mut places = self.inputs.iter().map(|input| input.place).chain(self.outputs.iter().copied());
+        if places.any(|place| place == Place::Host) {
+            return Err(refused("an input or output is on the host"));
+        }
+        let mut made = None;
+        let graph = stream.record(&mut || made = Some(self.execute(session, signature, options)));
         self.io.clear_outputs();
-        outputs
+        let (graph, outputs) = match (graph, made) {
+            // What the runtime says is the reason why the driver could not record.
+            (_, Some(Err(refused))) => return Err(refused),
+            (Err(fault), _) => return Err(Refused::Fault(fault)),
+            (Ok(_), None) => return Err(refused("nothing was enqueued")),
+            (Ok(graph), Some(Ok(outputs))) => (graph, outputs),
+        };
+        let inputs = self.inputs.iter_mut().map(|input| input.bound.take()).collect::<Option<Vec<_>>>();
+        let inputs = inputs.ok_or_else(|| refused("an input is not bound"))?;
+        self.recorded.push(Recorded { graph, inputs, outputs });
+        Ok(())
+    }
+
+    /// Enqueues the copies of a batch, a recorded run, and the copies of its outputs.
+    fn replay(
+        &mut self,
+        recorded: &mut Recorded,
+        stream: &dyn CudaStream,
+        tensors: &[&Tensor],
+    ) -> Result<(), Refused> {
+        let (places, length) =
+            lay_out(tensors.iter().map(|tensor| tensor.data.len())).ok_or_else(too_large)?;
+        let block = self.inward.at_least(stream, length).map_err(Refused::Fault)?;
+        for ((tensor, input), place) in tensors.iter().zip(&mut recorded.inputs).zip(places) {
+            if !tensor.data.is_empty() {
+                let pinned = block.get_mut(place).ok_or_else(too_large)?;
+                pinned.copy_from_slice(&tensor.data);
+                // SAFETY: the tensor has the shape of the recorded one, whose memory is on the device; it and the block are
+                // left alone until `run` has waited.
+                unsafe { stream.copy_in(pinned, input.data_ptr_mut().addr()) }.map_err(Refused::Fault)?;
+            }
+        }
+        // SAFETY: the session, the inputs and the outputs have the memory that they had while this was recorded, and one
+        // run of the session is in flight at a time.
+        unsafe { recorded.graph.launch() }.map_err(Refused::Fault)?;
+        self.leave(stream, &mut recorded.outputs)
     }
 
     /// Releases pinned memory that no recent batch needed.
@@ -128,17 +211,9 @@ impl Binding {
     fn enter(
         &mut self,
         stream: &dyn CudaStream,
-        batch: &Batch,
+        tensors: &[&Tensor],
         signature: &Signature,
     ) -> Result<(), Refused> {
-        let tensors =
-            batch.inputs.iter().zip(&signature.inputs).map(|(tensor, spec)| fitting(tensor.as_ref(), spec));
-        let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
-        if tensors.len() != self.inputs.len() {
-            let (given, wanted) = (tensors.len(), self.inputs.len());
-            return Err(Refused::Input(format!("{given} inputs: expected {wanted}")));
-        }
-        let too_large = || Refused::Input("the inputs are too large together".to_owned());
         let (places, length) =
             lay_out(tensors.iter().map(|tensor| tensor.data.len())).ok_or_else(too_large)?;
         let block = self.inward.at_least(stream, length).map_err(Refused::Fault)?;
@@ -183,11 +258,10 @@ impl Binding {
         Ok(())
     }
 
-    /// Enqueues the model, and the copies of its outputs from the device.
+    /// Enqueues the model.
     fn execute(
         &mut self,
         session: &mut OrtInner,
-        stream: &dyn CudaStream,
         signature: &Signature,
         options: &RunOptions,
     ) -> Result<Vec<Left>, Refused> {
@@ -205,7 +279,11 @@ impl Binding {
             let length = value.size().ok_or_else(|| refused("an output has no size"))?;
             Ok(Left { value, shape, length, copied: None })
         });
-        let mut left = left.collect::<Result<Vec<_>, Refused>>()?;
+        left.collect()
+    }
+
+    /// Enqueues the copies of the outputs from the device.
+    fn leave(&mut self, stream: &dyn CudaStream, left: &mut [Left]) -> Result<(), Refused> {
         let on_device = |place: &Place| *place == Place::Device;
         let lengths = left
             .iter()
@@ -224,7 +302,7 @@ impl Binding {
             unsafe { stream.copy_out(left.value.data_ptr().addr(), to) }.map_err(Refused::Fault)?;
             left.copied = Some(range);
         }
-        Ok(left)
+        Ok(())
     }
 
     /// The outputs as tensors. Call only when no work is in flight.
@@ -249,6 +327,25 @@ impl Binding {
 
 fn refused(reason: &str) -> Refused {
     Refused::Run(Error::new(reason))
+}
+
+fn too_large() -> Refused {
+    Refused::Input("the inputs are too large together".to_owned())
+}
+
+/// The tensors of a batch, if they match the signature and there are `wanted`.
+fn fitting_all<'a>(
+    batch: &'a Batch,
+    signature: &Signature,
+    wanted: usize,
+) -> Result<Vec<&'a Tensor>, Refused> {
+    let tensors = batch.inputs.iter().zip(&signature.inputs);
+    let tensors = tensors.map(|(tensor, spec)| fitting(tensor.as_ref(), spec));
+    let tensors = tensors.collect::<Result<Vec<_>, _>>()?;
+    if tensors.len() != wanted {
+        return Err(Refused::Input(format!("{} inputs: expected {wanted}", tensors.len())));
+    }
+    Ok(tensors)
 }
 
 /// The tensor, if its data have the length that its shape requires.

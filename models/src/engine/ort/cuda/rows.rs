@@ -19,23 +19,32 @@ pub(super) const BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Batch sizes that ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rows(BTreeSet<u32>);
+pub(super) struct Rows {
+    sizes: BTreeSet<u32>,
+    /// Whether every batch is padded to the largest size.
+    only_largest: bool,
+}
 
 impl Rows {
+    /// One size, to which every smaller batch is padded.
+    pub fn only(rows: u32) -> Self {
+        Self { sizes: BTreeSet::from([rows]), only_largest: true }
+    }
+
     /// Adds a size that ran.
     pub fn ran(&mut self, rows: u32) {
-        self.0.insert(rows);
+        self.sizes.insert(rows);
     }
 
     /// The largest size that ran; 0 if none did.
     pub fn largest(&self) -> u32 {
-        self.0.last().copied().unwrap_or(0)
+        self.sizes.last().copied().unwrap_or(0)
     }
 
     /// The size that a batch is padded to: its own if that size ran before, or if the next one is at least twice as large.
     pub fn fitting(&self, rows: u32) -> u32 {
-        let next = self.0.range(rows..).next().copied();
-        next.filter(|next| *next < rows.saturating_mul(2)).unwrap_or(rows)
+        let next = self.sizes.range(rows..).next().copied().filter(|_| rows > 0);
+        next.filter(|next| self.only_largest || *next < rows.saturating_mul(2)).unwrap_or(rows)
     }
 }
 
@@ -121,6 +130,13 @@ mod tests {
             }
             assert_eq!(rows.fitting(most + 1), most + 1);
         }
+    }
+
+    #[test]
+    fn with_one_size_every_batch_is_filled_up_to_it() {
+        let rows = Rows::only(16);
+        assert_eq!([1, 7, 16, 17].map(|own| rows.fitting(own)), [16, 16, 16, 17]);
+        assert_eq!(rows.largest(), 16);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A session on a gpulet: loading and running.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ::ort::Error;
 use ::ort::ep;
@@ -13,15 +14,19 @@ use oip::{Datatype, Tensor};
 
 use super::super::{GraphLevel, NAME, OrtLibrary, check_names, configure, failure, outputs, requested};
 use super::binding::{Binding, Places, Refused};
+use super::recording::{self, Known};
 use super::rows::{self, Rows};
 use super::stream::{CudaFault, CudaStream};
 use super::weights::Weights;
-use super::{Cuda, fault, placement, provider};
+use super::{Cuda, fault, placement, provider, records};
 use crate::engine::{Batch, Prepared, RunError, Session};
-use crate::{EngineFailure, LoadOptions, Signature, batching, sample};
+use crate::{EngineFailure, LoadOptions, Signature, sample};
 
 /// Name of the provider that runs the model.
 const PROVIDER: &str = "CUDAExecutionProvider";
+
+/// How often a change of size is timed; the shortest counts.
+const CHANGES: usize = 3;
 
 /// Part of the runtime's message about an arena that it cannot shrink.
 const NO_SUCH_ARENA: &str = "memory arena shrink list";
@@ -80,6 +85,7 @@ pub(in super::super) fn load(
         run,
         sizes: Sizes::default(),
         rows: Rows::default(),
+        records: records(&options.ort),
         _weights: weights,
         stream: Arc::clone(&cuda.stream),
     };
@@ -173,6 +179,20 @@ impl Sizes {
     }
 }
 
+/// Sizes whose runs could not be recorded, in order, and why the first could not.
+#[derive(Default)]
+struct Plain {
+    sizes: BTreeSet<u32>,
+    reason: Option<String>,
+}
+
+impl Plain {
+    fn add(&mut self, size: u32, reason: String) {
+        self.sizes.insert(size);
+        self.reason.get_or_insert(reason);
+    }
+}
+
 /// Fields drop in this order.
 struct CudaSession {
     model: String,
@@ -183,6 +203,8 @@ struct CudaSession {
     run: Runs,
     sizes: Sizes,
     rows: Rows,
+    /// Whether runs may be recorded.
+    records: bool,
     _weights: Option<Arc<Weights>>,
     stream: Arc<dyn CudaStream>,
 }
@@ -218,7 +240,10 @@ impl Session for CudaSession {
     }
 
     fn trim(&mut self) {
-        self.sizes.trim();
+        // Recorded runs use memory of the arena.
+        if self.binding.as_ref().is_none_or(|binding| binding.recorded.is_empty()) {
+            self.sizes.trim();
+        }
         if let Some(binding) = &mut self.binding {
             binding.trim();
         }
@@ -241,17 +266,20 @@ impl CudaSession {
         }
     }
 
-    /// A sample row that the model accepts, and its answer. `None`: it accepts no sample row.
+    /// Two sample rows of the same shapes, if the model accepts the first, and the answer to that one.
     ///
     /// # Errors
     /// The device or its libraries rejected the row. They would reject every client's row too.
-    fn accepted_row(&mut self) -> Result<Option<(Batch, Vec<Tensor>)>, String> {
+    fn accepted_rows(&mut self) -> Result<Option<(Batch, Option<Batch>, Vec<Tensor>)>, String> {
         let extents = if self.signature.has_fixed_inputs() { &[1][..] } else { &sample::EXTENTS };
         let mut refused = None;
         for &extent in extents {
             let Some(row) = sample::row(&self.signature, extent, 0) else { continue };
             match self.run_once(&row, false) {
-                Ok(outputs) => return Ok(Some((row, outputs))),
+                Ok(outputs) => {
+                    let other = sample::row(&self.signature, extent, 1);
+                    return Ok(Some((row, other, outputs)));
+                }
                 Err(RunError::DeviceFailed(reason)) => return Err(reason),
                 Err(
                     RunError::Input(reason)
@@ -265,17 +293,18 @@ impl CudaSession {
         refused.map_or(Ok(None), Err)
     }
 
-    /// Runs every size once, so that no request waits for the slow first batch of its size. Time and memory may not suffice
-    /// for all sizes: the largest that ran becomes the largest batch of the session.
+    /// Runs every size once, and records it, so that no request waits for the slow first batch of its size. Time and memory
+    /// may not suffice for all sizes: the largest that ran becomes the largest batch of the session.
     fn run_all_sizes(&mut self) -> Result<(), String> {
         let begun = Instant::now();
-        let Some((one, outputs)) = self.accepted_row()? else {
+        let Some((one, other, outputs)) = self.accepted_rows()? else {
             tracing::info!(model = %self.model, "no sample input runs: the first batch of each size will be slow");
             return Ok(());
         };
         let bytes: usize = one.inputs.iter().flatten().chain(&outputs).map(|tensor| tensor.data.len()).sum();
         let most = self.signature.max_batch.max(1);
         let mut why = "its time is over".to_owned();
+        let mut plain = Plain::default();
         for size in rows::sizes(most) {
             if begun.elapsed() > rows::WARM_UP_MAX {
                 break;
@@ -286,7 +315,13 @@ impl CudaSession {
                 continue;
             };
             match self.run_once(&batch, false) {
-                Ok(_) => self.rows.ran(size),
+                Ok(answer) => {
+                    self.rows.ran(size);
+                    let other = other.as_ref().and_then(|other| rows::filled(other, size));
+                    if let Err(reason) = self.record(&batch, other.as_ref(), answer) {
+                        plain.add(size, reason);
+                    }
+                }
                 Err(RunError::DeviceFailed(reason)) => return Err(reason),
                 Err(
                     RunError::Input(reason)
@@ -303,7 +338,60 @@ impl CudaSession {
             tracing::warn!(model = %self.model, wanted = most, why, "batches have at most {largest} rows");
             self.signature.max_batch = largest;
         }
+        self.run_plain_sizes(&plain, &one)
+    }
+
+    /// Records batches of the size of `first`, which ran last.
+    ///
+    /// # Errors
+    /// Why they stay plain.
+    fn record(&mut self, first: &Batch, other: Option<&Batch>, answer: Vec<Tensor>) -> Result<(), String> {
+        if !self.records {
+            return Err("`enable_cuda_graph` is 0".to_owned());
+        }
+        let other = other.ok_or("it has no second sample input")?;
+        let second = self.run_once(other, false).map_err(|error| error.to_string())?;
+        let binding = self.binding.as_mut().ok_or("it runs on host tensors")?;
+        let known = Known { batches: [first, other], answers: [answer, second] };
+        let run = (&mut self.session, &self.run.without_wait);
+        recording::record(binding, run, self.stream.as_ref(), &self.signature, &known)
+    }
+
+    /// Says that runs of some sizes could not be recorded. If a change between two of these sizes takes longer than a batch of
+    /// the largest, every batch is padded to the largest.
+    fn run_plain_sizes(&mut self, plain: &Plain, one: &Batch) -> Result<(), String> {
+        let Some(reason) = &plain.reason else { return Ok(()) };
+        tracing::info!(model = %self.model, reason, sizes = ?plain.sizes, "batches enqueue their kernels one by one");
+        let (Some(small), Some(large)) = (plain.sizes.first(), plain.sizes.last()) else { return Ok(()) };
+        let Some((small, large)) = rows::filled(one, *small).zip(rows::filled(one, *large)) else {
+            return Ok(());
+        };
+        if small.rows == large.rows {
+            return Ok(());
+        }
+        let (mut change, mut batch) = (Duration::MAX, Duration::MAX);
+        for _ in 0..CHANGES {
+            let [_, largest, first, again] =
+                [&large, &large, &small, &small].map(|batch| self.time_of(batch));
+            batch = batch.min(largest?);
+            change = change.min(first?.saturating_sub(again?));
+        }
+        if change > batch {
+            let (change_us, batch_us) = (change.as_micros(), batch.as_micros());
+            let rows = large.rows;
+            tracing::warn!(model = %self.model, change_us, batch_us, "every batch is padded to {rows} rows: the runtime \
+                needs longer for a change of the number of rows than for such a batch");
+            self.rows = Rows::only(rows);
+        }
         Ok(())
+    }
+
+    fn time_of(&mut self, batch: &Batch) -> Result<Duration, String> {
+        let begun = Instant::now();
+        match self.run_once(batch, false) {
+            Ok(_) => Ok(begun.elapsed()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     fn run_once(&mut self, batch: &Batch, shrink: bool) -> Result<Vec<Tensor>, RunError> {
@@ -337,12 +425,8 @@ impl CudaSession {
         });
         self.binding = Some(binding);
         let Some((first, other, plain)) = plain else { return };
-        let agrees = |(bound, plain): (&Tensor, &Tensor)| {
-            bound.shape == plain.shape
-                && batching::difference(&plain.data, &bound.data, plain.datatype) <= batching::ROW_TOLERANCE
-        };
         let reason = match self.run_once(&first, false).and_then(|_| self.run_once(&other, false)) {
-            Ok(bound) if bound.iter().zip(&plain).all(agrees) => return,
+            Ok(bound) if recording::agree(&bound, &plain) => return,
             Ok(_) => "it gives other answers".to_owned(),
             Err(error) => error.to_string(),
         };

@@ -32,6 +32,20 @@ pub unsafe trait DeviceBytes: Send + Sync {
     fn length(&self) -> usize;
 }
 
+/// Work that a stream recorded.
+pub trait CudaGraph: Send {
+    /// Enqueues the work on the stream that recorded it.
+    ///
+    /// # Errors
+    /// The driver failed. If the work itself fails, waiting for the stream reports it.
+    ///
+    /// # Safety
+    /// All memory that the work uses is still allocated, and no code accesses what it writes to until
+    /// [`CudaStream::wait`] has returned.
+    #[expect(unsafe_code, reason = "the work accesses memory at fixed addresses")]
+    unsafe fn launch(&self) -> Result<(), CudaFault>;
+}
+
 /// The stream of a gpulet. The gpulet stays open as long as this exists.
 ///
 /// # Safety
@@ -77,6 +91,13 @@ pub unsafe trait CudaStream: Send + Sync {
     /// `from` is the address of as many bytes of the device as `to` has, and no code accesses either side
     /// until [`wait`](Self::wait) has returned.
     unsafe fn copy_out(&self, from: usize, to: &mut [u8]) -> Result<(), CudaFault>;
+
+    /// Records what `enqueue` enqueues on the stream; nothing of it runs. Until `enqueue` returns, calls of this thread that
+    /// wait for the device or allocate its memory fail.
+    ///
+    /// # Errors
+    /// The work cannot be recorded, for example because a part of it depends on the host.
+    fn record(&self, enqueue: &mut dyn FnMut()) -> Result<Box<dyn CudaGraph>, CudaFault>;
 
     /// Waits until all enqueued work has finished.
     ///

@@ -4,7 +4,7 @@
 #![expect(unsafe_code, reason = "the stand-in copies between addresses as a driver does")]
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ::ort::memory::MemoryInfo;
 use ::ort::session::Session as OrtInner;
@@ -39,6 +39,27 @@ pub(super) struct HostStream {
     refused: Mutex<Option<(usize, CudaFault)>>,
     /// Whether copies corrupt their bytes.
     corrupts: bool,
+    /// Address and length of the last copy to the device.
+    inward: Mutex<(usize, usize)>,
+    /// What a recorded run computes from the input; none: nothing can be recorded.
+    computes: Option<fn(&[u8]) -> Vec<u8>>,
+    /// Whether a recorded run was enqueued, and how many were.
+    launched: Arc<AtomicBool>,
+    pub launches: Arc<AtomicUsize>,
+}
+
+/// A recorded run. The stream computes it when it is waited for.
+struct HostGraph {
+    launched: Arc<AtomicBool>,
+    launches: Arc<AtomicUsize>,
+}
+
+impl CudaGraph for HostGraph {
+    unsafe fn launch(&self) -> Result<(), CudaFault> {
+        self.launched.store(true, Ordering::Relaxed);
+        self.launches.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
 }
 
 struct Block(Vec<u8>, Arc<AtomicUsize>);
@@ -105,6 +126,7 @@ unsafe impl CudaStream for HostStream {
         unsafe {
             from.as_ptr().copy_to_nonoverlapping(std::ptr::with_exposed_provenance_mut(to), from.len())
         };
+        *self.inward.lock().unwrap() = (to, from.len());
         if self.corrupts {
             // SAFETY: as above.
             unsafe { std::ptr::with_exposed_provenance_mut::<u8>(to).write_bytes(0, from.len()) };
@@ -118,7 +140,33 @@ unsafe impl CudaStream for HostStream {
         Ok(())
     }
 
+    fn record(&self, enqueue: &mut dyn FnMut()) -> Result<Box<dyn CudaGraph>, CudaFault> {
+        enqueue();
+        match self.computes {
+            Some(_) => Ok(Box::new(HostGraph {
+                launched: Arc::clone(&self.launched),
+                launches: Arc::clone(&self.launches),
+            })),
+            None => Err(CudaFault { message: "a host records nothing".to_owned(), sticky: false }),
+        }
+    }
+
     fn wait(&self) -> Result<(), CudaFault> {
+        if self.launched.swap(false, Ordering::Relaxed)
+            && let (Some(computes), Some((to, ..))) = (self.computes, self.pending.lock().unwrap().first())
+        {
+            let (from, length) = *self.inward.lock().unwrap();
+            // SAFETY: the last copy to the device put these bytes there.
+            let input =
+                unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(from), length) };
+            let output = computes(input);
+            // SAFETY: the output has these bytes there until this returns.
+            unsafe {
+                output
+                    .as_ptr()
+                    .copy_to_nonoverlapping(std::ptr::with_exposed_provenance_mut(*to), output.len());
+            }
+        }
         for (from, to, length) in self.pending.lock().unwrap().drain(..) {
             let (from, to) =
                 (std::ptr::with_exposed_provenance::<u8>(from), std::ptr::with_exposed_provenance_mut(to));
@@ -132,6 +180,11 @@ unsafe impl CudaStream for HostStream {
 impl HostStream {
     pub(super) fn that_corrupts(corrupts: bool) -> Self {
         Self { corrupts, ..Self::default() }
+    }
+
+    /// A stream whose recorded runs compute this from the input.
+    pub(super) fn that_computes(computes: Option<fn(&[u8]) -> Vec<u8>>) -> Self {
+        Self { computes, ..Self::default() }
     }
 
     /// From now on, allocations and copies of at least `bytes` bytes fail.
@@ -248,6 +301,9 @@ fn the_null_stream_is_refused() {
             unreachable!()
         }
         unsafe fn copy_out(&self, _: usize, _: &mut [u8]) -> Result<(), CudaFault> {
+            unreachable!()
+        }
+        fn record(&self, _: &mut dyn FnMut()) -> Result<Box<dyn CudaGraph>, CudaFault> {
             unreachable!()
         }
         fn wait(&self) -> Result<(), CudaFault> {

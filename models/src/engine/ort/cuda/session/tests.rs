@@ -1,6 +1,7 @@
 //! Sessions on the stand-in for the stream, on the runtime's CPU provider.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::super::tests::{HostStream, batch, bound, session, signature};
 use super::*;
@@ -32,6 +33,7 @@ fn on_cpu(library: &OrtLibrary, graph: &Builder, stream: &Arc<HostStream>, binds
         run: options_of_runs(0).unwrap(),
         sizes: Sizes::default(),
         rows: Rows::default(),
+        records: true,
         _weights: None,
         stream: Arc::clone(stream) as _,
     }
@@ -171,5 +173,85 @@ fn a_device_that_refuses_the_first_row_refuses_the_model() {
         stream.fails_from(0, said, sticky);
         let refused = session.run_all_sizes().unwrap_err();
         assert!(refused.contains(said), "{refused}");
+    }
+}
+
+/// What the fixture computes: rows of 3 numbers times a matrix.
+fn product(input: &[u8]) -> Vec<u8> {
+    let numbers = input.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap()));
+    let numbers: Vec<f32> = numbers.collect();
+    let row = |row: &[f32]| {
+        [0, 1].map(|column| {
+            row[0] * (1 + column) as f32 + row[1] * (3 + column) as f32 + row[2] * (5 + column) as f32
+        })
+    };
+    numbers.chunks_exact(3).flat_map(row).flat_map(f32::to_le_bytes).collect()
+}
+
+fn zeros(input: &[u8]) -> Vec<u8> {
+    vec![0; input.len() / 3 * 2]
+}
+
+fn recorded(session: &CudaSession) -> usize {
+    session.binding.as_ref().unwrap().recorded.len()
+}
+
+#[test]
+fn every_size_is_recorded_and_answers_as_before() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    let stream = Arc::new(HostStream::that_computes(Some(product)));
+    let mut session = on_cpu(library, &graph, &stream, true);
+    up_to(&mut session, 8);
+    session.run_all_sizes().unwrap();
+    assert_eq!(recorded(&session), 6, "1, 2, 3, 4, 6 and 8 rows");
+    let mut plain = on_cpu(library, &graph, &stream, false);
+    for rows in [1, 2, 3, 4, 5, 6, 7, 8, 1] {
+        let before = stream.launches.load(Ordering::Relaxed);
+        let batch = batch(rows, 3, 0.25);
+        assert_eq!(session.run(&batch), plain.run(&batch), "{rows} rows");
+        assert_eq!(stream.launches.load(Ordering::Relaxed), before + 1, "{rows} rows");
+        session.trim();
+        assert!(!session.sizes.shrink, "recorded runs keep their memory");
+    }
+    assert_eq!(
+        session.run(&batch(9, 3, 0.0)),
+        plain.run(&batch(9, 3, 0.0)),
+        "what is not recorded runs plainly"
+    );
+    drop((session, plain));
+    assert_eq!((Arc::strong_count(&stream), stream.held()), (1, 0), "the gpulet may close");
+}
+
+#[test]
+fn a_model_may_say_that_its_runs_are_not_recorded() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    let stream = Arc::new(HostStream::that_computes(Some(product)));
+    let mut session = on_cpu(library, &graph, &stream, true);
+    session.records = false;
+    session.run_all_sizes().unwrap();
+    assert_eq!((recorded(&session), stream.launches.load(Ordering::Relaxed)), (0, 0));
+}
+
+#[test]
+fn what_cannot_be_recorded_or_answers_otherwise_runs_plainly() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    for computes in [None, Some(zeros as fn(&[u8]) -> Vec<u8>)] {
+        let stream = Arc::new(HostStream::that_computes(computes));
+        let mut session = on_cpu(library, &graph, &stream, true);
+        up_to(&mut session, 8);
+        session.run_all_sizes().unwrap();
+        assert_eq!(recorded(&session), 0);
+        assert_eq!(session.signature.max_batch, 8, "it serves batches all the same");
+        let mut plain = on_cpu(library, &graph, &stream, false);
+        for rows in 1..=8 {
+            let batch = batch(rows, 3, 0.5);
+            assert_eq!(session.run(&batch), plain.run(&batch), "{rows} rows");
+        }
     }
 }
