@@ -29,6 +29,8 @@ pub(crate) struct Model {
     pub most_unfinished: Peak,
     /// From arrival to deadline of the last request with a deadline, zero before the first.
     pub slo: Nanos,
+    /// The same of the whole request, if the last one was a stage of a pipeline.
+    pub objective: Nanos,
     /// Payload bytes a row of the last request.
     pub row_bytes: u64,
     /// Payload bytes a row in the profile, for estimates before the first request.
@@ -70,6 +72,7 @@ impl Model {
             rate: Rate::over(RATE_MEMORY),
             most_unfinished: Peak::over(RATE_MEMORY),
             slo: Nanos::ZERO,
+            objective: Nanos::ZERO,
             row_bytes: 0,
             profiled_row_bytes: spec.profile.first().map_or(0, |point| point.row_bytes),
             pool,
@@ -112,6 +115,7 @@ impl Model {
             rate,
             most_unfinished,
             slo,
+            objective,
             row_bytes,
             profiled_row_bytes,
             pool,
@@ -134,6 +138,7 @@ impl Model {
             rate,
             most_unfinished,
             slo,
+            objective,
             row_bytes,
             profiled_row_bytes,
             queues,

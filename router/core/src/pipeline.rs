@@ -80,6 +80,9 @@ pub(crate) struct Times {
     pub due: Nanos,
     /// Beyond it, the answer comes too late.
     pub latest: Nanos,
+    /// How long such requests may take. Of a stage, it is the time of the whole pipeline if that has one deadline: what is left of it
+    /// says how late this request is, and not how long the next ones can wait.
+    pub objective: Nanos,
 }
 
 /// A known pipeline, with the sums over its paths.
@@ -174,29 +177,28 @@ impl Pipeline {
 
     /// By when a stage should end that is queued now, and the last moment that is not too late. `latest` is the deadline of the
     /// request without the rest of the pipeline.
-    pub(crate) fn times(
-        &self,
-        now: Nanos,
-        position: &Position,
-        deadline: Nanos,
-        latest: Nanos,
-    ) -> (Nanos, Nanos) {
+    pub(crate) fn times(&self, now: Nanos, position: &Position, deadline: Nanos, latest: Nanos) -> Times {
         let stage = position.stage as usize;
         let of = |list: &[f64]| list.get(stage).copied().unwrap_or(1.0);
         let share = self.spec.stages.get(stage).map_or(1.0, |stage| stage.share);
         let part = |time: Nanos, part: f64| Nanos((time.0 as f64 * part.clamp(0.0, 1.0)) as u64);
+        let own = |end: Nanos| Times { due: end, latest: end, objective: end.since(now) };
         match self.spec.split {
             Split::EndToEnd => {
                 let due = now.after(part(deadline.since(now), share / of(&self.from).max(share)));
-                (due, due.max(latest).min(deadline))
+                Times {
+                    due,
+                    latest: due.max(latest).min(deadline),
+                    objective: deadline.since(position.begun),
+                }
             }
             Split::Static => {
                 let end = position.begun.after(part(deadline.since(position.begun), of(&self.to)));
-                (end, end)
+                own(end)
             }
             Split::PerStage => {
                 let end = now.after(part(deadline.since(position.begun), share)).min(deadline);
-                (end, end)
+                own(end)
             }
         }
     }

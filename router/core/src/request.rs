@@ -35,6 +35,8 @@ pub(crate) struct Request {
     pub bytes: u64,
     pub arrived: Nanos,
     pub deadline: Nanos,
+    /// How long it may take, or its whole pipeline if that has one deadline. `NEVER` without a deadline.
+    pub objective: Nanos,
     pub timeout_action: TimeoutAction,
     /// Where in its pipeline it is.
     pub position: Option<Position>,

@@ -184,3 +184,45 @@ fn time_that_a_later_stage_took_is_forgotten_if_it_does_not_run() {
         "it took long ten seconds ago, 125 times the objective"
     );
 }
+
+/// Two models on two lanes that both run: 300 ms and 10 ms a batch, as the stages of a pipeline with an objective of 2 s.
+fn long_and_short_stage() -> Bench {
+    let mut bench =
+        Bench { router: Router::new(RouterConfig::default()).unwrap(), effects: Effects::default() };
+    for (model, time, max_batch) in [(0, 300, 1), (1, 10, 8)] {
+        let point = |rows| ProfilePoint { rows, row_bytes: 64, time: Nanos::from_millis(time) };
+        let spec = ModelSpec {
+            measured_on: LaneClass::default(),
+            preemptible: true,
+            model: ModelId(model),
+            max_batch,
+            queue_limit: 100,
+            class_limits: Vec::new(),
+            rate_limit: Default::default(),
+            policy: Policy::new("deadline", &BatchOptions::default()).unwrap(),
+            lanes: ModelLanes::All,
+            profile: [1, max_batch].map(point).to_vec(),
+        };
+        bench.feed(0, Event::ModelUp(&spec));
+        bench.feed(0, Event::LaneUp(LaneSpec::new(LaneId(model), LaneClass::default())));
+    }
+    let stages = [0, 1].map(|model| PipelineStage { model: ModelId(model), rows: 1.0, share: 0.5 }).to_vec();
+    let graph = Graph::chain(2).unwrap();
+    let spec = PipelineSpec { pipeline: PIPELINE, graph, stages, split: Split::EndToEnd };
+    bench.feed(0, Event::PipelineUp(&spec));
+    bench
+}
+
+#[test]
+fn a_late_request_of_a_pipeline_does_not_keep_lanes_from_the_next_ones() {
+    let mut own = long_and_short_stage();
+    // Of each of two requests, eight rows reach the second stage 30 ms before the end of 2 s.
+    for (slot, at) in [(0, 1_970), (1, 2_000)] {
+        let rows = Arrival { rows: 8, bytes: 512, ..arrival(slot, 1, at - 1_970, at + 30) };
+        let batch = started(&own.feed(at, Event::StageDone(&[rows])))[0];
+        own.feed(at + 10, Event::BatchDone(BatchReport { lane: LaneId(0), batch, ok: true }));
+    }
+    assert_eq!(started(&own.feed(2_100, Event::Arrive(arrival(2, 0, 2_100, 4_100)))).len(), 1);
+    let second = own.feed(2_101, Event::Arrive(arrival(3, 0, 2_101, 4_101)));
+    assert_eq!(started(&second).len(), 1, "a lane is free: {second:?}");
+}

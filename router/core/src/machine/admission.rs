@@ -43,6 +43,7 @@ impl Router {
             model.row_bytes = arrival.bytes / u64::from(arrival.rows.max(1));
             if let Some(times) = times {
                 model.slo = times.due.since(now);
+                model.objective = times.objective;
             }
         }
         let Err((reason, forecast)) = self.admit(arrival, times, (standing, is_new), family) else { return };
@@ -105,6 +106,7 @@ impl Router {
             bytes: arrival.bytes,
             arrived: self.now,
             deadline,
+            objective: times.map_or(Nanos::NEVER, |times| times.objective),
             timeout_action: arrival.timeout_action,
             position: arrival.pipeline,
             family,

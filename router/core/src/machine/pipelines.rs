@@ -26,15 +26,14 @@ impl Router {
     /// The times of a request with a deadline. That of a pipeline needs time for its later stages too.
     pub(super) fn times_of(&self, arrival: &Arrival) -> Option<Times> {
         let deadline = arrival.deadline?;
-        let alone = Times { due: deadline, latest: deadline };
+        let alone = Times { due: deadline, latest: deadline, objective: deadline.since(self.now) };
         let Some(position) = arrival.pipeline else { return Some(alone) };
         let Some(pipeline) = self.pipelines.get(&position.pipeline) else { return Some(alone) };
         let objective = deadline.since(position.begun);
         let shortest = |stage: &PipelineStage| (self.shortest(stage), self.has_free_lane(stage));
         let rest = pipeline.rest(self.now, position.stage, objective, shortest);
         let latest = if rest > deadline { Nanos::ZERO } else { deadline.before(rest) };
-        let (due, latest) = pipeline.times(self.now, &position, deadline, latest);
-        Some(Times { due, latest })
+        Some(pipeline.times(self.now, &position, deadline, latest))
     }
 
     /// A request of a stage ended after `time`. One that was dropped would have taken longer.

@@ -154,6 +154,7 @@ impl Router {
         let (rows, row_bytes, model) = (batch.rows, batch.row_bytes, batch.model);
         let first = batch.members.first().and_then(|&id| self.requests.get(id));
         let slo = first.filter(|request| request.deadline != Nanos::NEVER);
+        let objective = slo.map(|request| request.objective);
         let slo = slo.map(|request| request.deadline.since(request.arrived));
         let time = now.since(started);
         let lane_class = self.lane_class_of(batch.lane);
@@ -167,7 +168,7 @@ impl Router {
             .policy
             .observe(now, &Observation { rows, row_bytes, time, slo, rate, max_batch, tightest, cost });
         if let Some(pool) = self.pools.get_mut(model.pool) {
-            pool.demand.learned(now, &model.policy, &mut model.counted, slo);
+            pool.demand.learned(now, &model.policy, &mut model.counted, objective);
         }
     }
 
@@ -192,7 +193,7 @@ impl Router {
     pub(super) fn retighten(&mut self, id: u32) {
         let theirs = self.models.iter().map(|(_, model)| model).filter(|model| model.pool == id);
         if let Some(pool) = self.pools.get_mut(id) {
-            pool.demand.retighten(theirs.map(|model| (model.counted, model.slo)));
+            pool.demand.retighten(theirs.map(|model| (model.counted, model.objective)));
         }
     }
 

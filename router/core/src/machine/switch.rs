@@ -131,7 +131,7 @@ impl Router {
     fn move_model(&mut self, change: &ModelMove) {
         let id = change.model;
         let Some(model) = expected!(self.model(id), "router.moved_model_unknown") else { return };
-        let (old, counted, slo) = (model.pool, model.counted, model.slo);
+        let (old, counted, objective) = (model.pool, model.counted, model.objective);
         if let Some(model) = self.model_mut(id) {
             change.times.iter().for_each(|times| model.costs.know(times.lane_class, &times.profile));
         }
@@ -143,7 +143,7 @@ impl Router {
         self.inherit(new, old, shared.is_some());
         if let Some(pool) = self.pools.get_mut(new) {
             pool.models += 1;
-            pool.demand.joined(counted, slo);
+            pool.demand.joined(counted, objective);
         }
         if let Some(model) = self.model_mut(id) {
             model.pool = new;
