@@ -179,6 +179,15 @@ impl Sizes {
     }
 }
 
+/// Sample rows that a model accepts.
+struct Accepted {
+    one: Batch,
+    /// Another row of the same shapes.
+    other: Option<Batch>,
+    /// The answer to the first.
+    outputs: Vec<Tensor>,
+}
+
 /// Sizes whose runs could not be recorded, in order, and why the first could not.
 #[derive(Default)]
 struct Plain {
@@ -270,7 +279,7 @@ impl CudaSession {
     ///
     /// # Errors
     /// The device or its libraries rejected the row. They would reject every client's row too.
-    fn accepted_rows(&mut self) -> Result<Option<(Batch, Option<Batch>, Vec<Tensor>)>, String> {
+    fn accepted_rows(&mut self) -> Result<Option<Accepted>, String> {
         let extents = if self.signature.has_fixed_inputs() { &[1][..] } else { &sample::EXTENTS };
         let mut refused = None;
         for &extent in extents {
@@ -278,7 +287,7 @@ impl CudaSession {
             match self.run_once(&row, false) {
                 Ok(outputs) => {
                     let other = sample::row(&self.signature, extent, 1);
-                    return Ok(Some((row, other, outputs)));
+                    return Ok(Some(Accepted { one: row, other, outputs }));
                 }
                 Err(RunError::DeviceFailed(reason)) => return Err(reason),
                 Err(
@@ -297,7 +306,7 @@ impl CudaSession {
     /// may not suffice for all sizes: the largest that ran becomes the largest batch of the session.
     fn run_all_sizes(&mut self) -> Result<(), String> {
         let begun = Instant::now();
-        let Some((one, other, outputs)) = self.accepted_rows()? else {
+        let Some(Accepted { one, other, outputs }) = self.accepted_rows()? else {
             tracing::info!(model = %self.model, "no sample input runs: the first batch of each size will be slow");
             return Ok(());
         };

@@ -26,6 +26,9 @@ use crate::{EngineChoice, LoadError, LoadOptions, Loader, Signature, inspect};
 /// Copies of a stream that are not made yet: from, to, bytes.
 type Pending = Vec<(usize, usize, usize)>;
 
+/// Computes the bytes of an output from those of an input.
+pub(super) type Computes = fn(&[u8]) -> Vec<u8>;
+
 /// A stream whose device is the host. What it copies out arrives when it is waited for, not before.
 #[derive(Default)]
 pub(super) struct HostStream {
@@ -42,7 +45,7 @@ pub(super) struct HostStream {
     /// Address and length of the last copy to the device.
     inward: Mutex<(usize, usize)>,
     /// What a recorded run computes from the input; none: nothing can be recorded.
-    computes: Option<fn(&[u8]) -> Vec<u8>>,
+    computes: Option<Computes>,
     /// Whether a recorded run was enqueued, and how many were.
     launched: Arc<AtomicBool>,
     pub launches: Arc<AtomicUsize>,
@@ -183,7 +186,7 @@ impl HostStream {
     }
 
     /// A stream whose recorded runs compute this from the input.
-    pub(super) fn that_computes(computes: Option<fn(&[u8]) -> Vec<u8>>) -> Self {
+    pub(super) fn that_computes(computes: Option<Computes>) -> Self {
         Self { computes, ..Self::default() }
     }
 

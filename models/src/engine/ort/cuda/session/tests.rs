@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::tests::{HostStream, batch, bound, session, signature};
+use super::super::tests::{Computes, HostStream, batch, bound, session, signature};
 use super::*;
 use crate::loader::tests::loader;
 use crate::onnx::fixture::{Builder, D, matmul};
@@ -241,7 +241,7 @@ fn what_cannot_be_recorded_or_answers_otherwise_runs_plainly() {
     let loader = loader();
     let Ok(library) = &loader.ort else { return };
     let graph = matmul(D::S("batch"));
-    for computes in [None, Some(zeros as fn(&[u8]) -> Vec<u8>)] {
+    for computes in [None, Some(zeros as Computes)] {
         let stream = Arc::new(HostStream::that_computes(computes));
         let mut session = on_cpu(library, &graph, &stream, true);
         up_to(&mut session, 8);
