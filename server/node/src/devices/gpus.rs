@@ -167,8 +167,10 @@ pub fn take(
     let refuse = |why: String| DeviceError(format!("{}: {why}", gpu.name));
     let found = probe().map_err(|error| refuse(error.to_string()))?;
     let found = found.iter().find(|found| found.ordinal == gpu.ordinal && found.uuid == gpu.uuid);
-    let found = found
-        .ok_or_else(|| refuse(format!("there is no GPU {} of number {} any more", gpu.uuid, gpu.ordinal)))?;
+    let found = found.ok_or_else(|| {
+        let (uuid, number) = (&gpu.uuid, gpu.ordinal);
+        refuse(format!("the driver no longer lists {uuid} as number {number}: restart the server to use the GPUs that it lists"))
+    })?;
     let backend: Backend = gpu.backend.parse().map_err(|error| refuse(format!("{error}")))?;
     let library = discover(ort_library.map(PathBuf::as_path), &environment.ort);
     let mps_share = environment.variable(MPS_SHARE_VARIABLE).and_then(|share| share.parse().ok());
