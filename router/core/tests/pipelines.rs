@@ -24,9 +24,16 @@ fn bench(split: Split) -> Bench {
 
 /// The same with batches of at most `max_batch` rows.
 fn bench_with(split: Split, max_batch: u32) -> Bench {
+    bench_of([(10, max_batch, 0.2), (40, max_batch, 0.8)], |lane| ModelLanes::Only(vec![lane]), split)
+}
+
+/// Two models with a lane each, as the stages of a pipeline: milliseconds of a batch, its most rows, and the share of the objective.
+/// `lanes` says where the model of a lane runs.
+fn bench_of(stages: [(u64, u32, f64); 2], lanes: fn(LaneId) -> ModelLanes, split: Split) -> Bench {
     let mut bench =
         Bench { router: Router::new(RouterConfig::default()).unwrap(), effects: Effects::default() };
-    for (model, time) in [(0, 10), (1, 40)] {
+    let mut of_pipeline = Vec::new();
+    for (model, (time, max_batch, share)) in (0..).zip(stages) {
         let point = |rows| ProfilePoint { rows, row_bytes: 64, time: Nanos::from_millis(time) };
         let spec = ModelSpec {
             measured_on: LaneClass::default(),
@@ -37,15 +44,15 @@ fn bench_with(split: Split, max_batch: u32) -> Bench {
             class_limits: Vec::new(),
             rate_limit: Default::default(),
             policy: Policy::new("deadline", &BatchOptions::default()).unwrap(),
-            lanes: ModelLanes::Only(vec![LaneId(model)]),
+            lanes: lanes(LaneId(model)),
             profile: [1, max_batch].map(point).to_vec(),
         };
         bench.feed(0, Event::ModelUp(&spec));
         bench.feed(0, Event::LaneUp(LaneSpec::new(LaneId(model), LaneClass::default())));
+        of_pipeline.push(PipelineStage { model: ModelId(model), rows: 1.0, share });
     }
-    let stage = |model, share| PipelineStage { model: ModelId(model), rows: 1.0, share };
-    let stages = vec![stage(0, 0.2), stage(1, 0.8)];
-    let spec = PipelineSpec { pipeline: PIPELINE, graph: Graph::chain(2).unwrap(), stages, split };
+    let graph = Graph::chain(2).unwrap();
+    let spec = PipelineSpec { pipeline: PIPELINE, graph, stages: of_pipeline, split };
     bench.feed(0, Event::PipelineUp(&spec));
     bench
 }
@@ -185,37 +192,10 @@ fn time_that_a_later_stage_took_is_forgotten_if_it_does_not_run() {
     );
 }
 
-/// Two models on two lanes that both run: 300 ms and 10 ms a batch, as the stages of a pipeline with an objective of 2 s.
-fn long_and_short_stage() -> Bench {
-    let mut bench =
-        Bench { router: Router::new(RouterConfig::default()).unwrap(), effects: Effects::default() };
-    for (model, time, max_batch) in [(0, 300, 1), (1, 10, 8)] {
-        let point = |rows| ProfilePoint { rows, row_bytes: 64, time: Nanos::from_millis(time) };
-        let spec = ModelSpec {
-            measured_on: LaneClass::default(),
-            preemptible: true,
-            model: ModelId(model),
-            max_batch,
-            queue_limit: 100,
-            class_limits: Vec::new(),
-            rate_limit: Default::default(),
-            policy: Policy::new("deadline", &BatchOptions::default()).unwrap(),
-            lanes: ModelLanes::All,
-            profile: [1, max_batch].map(point).to_vec(),
-        };
-        bench.feed(0, Event::ModelUp(&spec));
-        bench.feed(0, Event::LaneUp(LaneSpec::new(LaneId(model), LaneClass::default())));
-    }
-    let stages = [0, 1].map(|model| PipelineStage { model: ModelId(model), rows: 1.0, share: 0.5 }).to_vec();
-    let graph = Graph::chain(2).unwrap();
-    let spec = PipelineSpec { pipeline: PIPELINE, graph, stages, split: Split::EndToEnd };
-    bench.feed(0, Event::PipelineUp(&spec));
-    bench
-}
-
 #[test]
 fn a_late_request_of_a_pipeline_does_not_keep_lanes_from_the_next_ones() {
-    let mut own = long_and_short_stage();
+    // Each model runs on both lanes.
+    let mut own = bench_of([(300, 1, 0.5), (10, 8, 0.5)], |_| ModelLanes::All, Split::EndToEnd);
     // Of each of two requests, eight rows reach the second stage 30 ms before the end of 2 s.
     for (slot, at) in [(0, 1_970), (1, 2_000)] {
         let rows = Arrival { rows: 8, bytes: 512, ..arrival(slot, 1, at - 1_970, at + 30) };

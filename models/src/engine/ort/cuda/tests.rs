@@ -5,6 +5,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ::ort::memory::MemoryInfo;
 use ::ort::session::Session as OrtInner;
@@ -42,6 +43,8 @@ pub(super) struct HostStream {
     refused: Mutex<Option<(usize, CudaFault)>>,
     /// Whether copies corrupt their bytes.
     corrupts: bool,
+    /// How much longer a batch takes whose inputs have another length than the last ones.
+    change_takes: Duration,
     /// Address and length of the last copy to the device.
     inward: Mutex<(usize, usize)>,
     /// What a recorded run computes from the input; none: nothing can be recorded.
@@ -129,7 +132,10 @@ unsafe impl CudaStream for HostStream {
         unsafe {
             from.as_ptr().copy_to_nonoverlapping(std::ptr::with_exposed_provenance_mut(to), from.len())
         };
-        *self.inward.lock().unwrap() = (to, from.len());
+        let (_, last) = std::mem::replace(&mut *self.inward.lock().unwrap(), (to, from.len()));
+        if last != from.len() {
+            std::thread::sleep(self.change_takes);
+        }
         if self.corrupts {
             // SAFETY: as above.
             unsafe { std::ptr::with_exposed_provenance_mut::<u8>(to).write_bytes(0, from.len()) };
@@ -188,6 +194,11 @@ impl HostStream {
     /// A stream whose recorded runs compute this from the input.
     pub(super) fn that_computes(computes: Option<Computes>) -> Self {
         Self { computes, ..Self::default() }
+    }
+
+    /// A stream that records nothing, and on which a change of the size of batches takes this long.
+    pub(super) fn that_plans_for(change_takes: Duration) -> Self {
+        Self { change_takes, ..Self::default() }
     }
 
     /// From now on, allocations and copies of at least `bytes` bytes fail.

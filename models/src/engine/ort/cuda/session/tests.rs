@@ -255,3 +255,20 @@ fn what_cannot_be_recorded_or_answers_otherwise_runs_plainly() {
         }
     }
 }
+
+#[test]
+fn where_a_change_of_size_takes_longer_than_a_batch_every_batch_is_padded() {
+    let loader = loader();
+    let Ok(library) = &loader.ort else { return };
+    let graph = matmul(D::S("batch"));
+    let stream = Arc::new(HostStream::that_plans_for(Duration::from_millis(50)));
+    let mut session = on_cpu(library, &graph, &stream, true);
+    up_to(&mut session, 8);
+    session.run_all_sizes().unwrap();
+    assert_eq!([1, 5, 8].map(|rows| session.rows.fitting(rows)), [8, 8, 8]);
+    let mut plain = on_cpu(library, &graph, &stream, false);
+    for rows in 1..=8 {
+        let batch = batch(rows, 3, 0.5);
+        assert_eq!(session.run(&batch), plain.run(&batch), "{rows} rows");
+    }
+}
