@@ -8,6 +8,7 @@ use gpulet_core::memory_ledger::{Entry, MemoryLedger, Need};
 use models::{DEFAULT_MAX_BATCH, EffectiveConfig, EngineChoice, Format, LoadOptions, ModelFiles};
 use tokio::sync::Notify;
 
+use super::staging::Staging;
 use super::validation::Planned;
 use super::{Catalog, LoadPriority, LoadState};
 
@@ -20,6 +21,9 @@ pub(super) struct ModelMemory {
     ledger: Arc<Mutex<MemoryLedger>>,
     /// Best-effort models that were unloaded for others, with what they need.
     evicted: Arc<Mutex<BTreeMap<String, Need>>>,
+    /// Held while models are evicted for another one, and while evicted ones are loaded again: otherwise they would take the memory
+    /// back before it is entered for the other one, or could not be evicted.
+    exchange: Arc<tokio::sync::Mutex<()>>,
     /// Notified when memory was released.
     released: Arc<Notify>,
 }
@@ -29,6 +33,7 @@ impl ModelMemory {
         Self {
             ledger: Arc::new(Mutex::new(MemoryLedger::new(bytes))),
             evicted: Arc::default(),
+            exchange: Arc::default(),
             released: Arc::default(),
         }
     }
@@ -100,6 +105,7 @@ impl Catalog {
     pub(super) async fn reserve_memory(&self, name: &str, need: Need) -> Result<Option<MemoryLease>, String> {
         let Some(memory) = &self.memory else { return Ok(None) };
         let refuse = |reason: String| format!("`limits.model_memory`: {reason}");
+        let mut exchange = None;
         loop {
             let leaving = {
                 let mut ledger = memory.lock();
@@ -110,6 +116,11 @@ impl Catalog {
                 }
                 leaving
             };
+            if exchange.is_none() {
+                exchange = Some(memory.exchange.lock().await);
+                // What has to leave may have changed since.
+                continue;
+            }
             for model in leaving {
                 self.evict(&model, name).await.map_err(&refuse)?;
             }
@@ -161,19 +172,37 @@ impl Catalog {
         }
     }
 
+    pub(super) fn is_evicted(&self, name: &str) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.evicted().contains_key(name))
+    }
+
     /// Loads evicted models again when memory was released and they fit. Runs as long as the server.
     pub async fn return_evicted(self: Arc<Self>) {
         let Some(memory) = self.memory.clone() else { return };
         loop {
             memory.released.notified().await;
-            for (model, need) in memory.that_fit() {
-                if self.load(&model, LoadPriority::Background).await.is_ok() {
-                    tracing::info!(model, "loaded again: the memory that it was unloaded for is free");
-                } else {
-                    // Others may have taken the memory. It is tried again after the next release.
-                    memory.evicted().insert(model, need);
-                }
+            let mut tried = BTreeSet::new();
+            loop {
+                // In this order, because a load that waits for `exchange` keeps the layout as it is.
+                let staging = Staging::new(&self).await;
+                let _exchange = memory.exchange.lock().await;
+                let next = memory.that_fit().into_iter().find(|(model, _)| !tried.contains(model));
+                let Some((model, need)) = next else { break };
+                tried.insert(model.clone());
+                self.load_again(staging, model, need, &memory).await;
             }
+        }
+    }
+
+    async fn load_again(&self, mut staging: Staging, model: String, need: Need, memory: &ModelMemory) {
+        match staging.add_evicted(&model, LoadPriority::Background).await {
+            Some(Ok(())) => {
+                staging.commit().await;
+                tracing::info!(model, "loaded again: the memory that it was unloaded for is free");
+            }
+            // Others may have taken the memory. It is tried again after the next release.
+            Some(Err(_)) => drop(memory.evicted().insert(model, need)),
+            None => {}
         }
     }
 }
@@ -245,6 +274,25 @@ mod tests {
         node.catalog().unload("large").await.unwrap();
         load(&node, "small").await.unwrap();
         assert!(answers(&node, "job").await.is_err(), "a client unloaded it since");
+        returns.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_model_gets_its_memory_at_any_moment_of_the_return_of_another() {
+        let repository = tempfile::tempdir().unwrap();
+        add(repository.path(), "job", 200);
+        let options = [("limits.model_memory", "400KiB"), ("models.job.class", "best_effort")];
+        let node = serving(repository.path(), &[0], &options).await;
+        add(repository.path(), "large", 290);
+        let returns = tokio::spawn(std::sync::Arc::clone(node.catalog()).return_evicted());
+        for moment in 0..100 {
+            load(&node, "large").await.unwrap();
+            assert_eq!(answers(&node, "large").await, Ok(true));
+            node.catalog().unload("large").await.unwrap();
+            for _ in 0..moment {
+                tokio::task::yield_now().await;
+            }
+        }
         returns.abort();
     }
 

@@ -121,6 +121,26 @@ impl Staging {
         self.add_from(Files::AsBefore, name, settings, priority).await
     }
 
+    /// Stages an evicted model, with its present settings and the files of its last load. None, with nothing staged, if a client
+    /// loads or unloads it, or did so since it was evicted.
+    ///
+    /// # Errors
+    /// As [`Staging::add`].
+    pub(super) async fn add_evicted(
+        &mut self,
+        name: &str,
+        priority: LoadPriority,
+    ) -> Option<Result<(), Refusal>> {
+        let valid = ModelName::new(name).ok()?;
+        let model = Arc::clone(self.catalog.models.get(name)?.value());
+        let control = Arc::clone(&model.control).try_lock_owned().ok()?;
+        if !self.catalog.is_evicted(name) {
+            return None;
+        }
+        let settings = self.catalog.settings.load().get(name).cloned();
+        Some(self.add_controlled(Files::AsBefore, valid, model, control, settings, priority).await)
+    }
+
     pub(super) async fn add_from(
         &mut self,
         files: Files,
@@ -141,6 +161,20 @@ impl Staging {
         }
         let model = Arc::clone(self.catalog.models.entry(name.to_owned()).or_default().value());
         let control = Arc::clone(&model.control).lock_owned().await;
+        self.add_controlled(files, valid, model, control, settings, priority).await
+    }
+
+    async fn add_controlled(
+        &mut self,
+        files: Files,
+        valid: ModelName,
+        model: Arc<Model>,
+        control: OwnedMutexGuard<()>,
+        settings: Option<ModelSettings>,
+        priority: LoadPriority,
+    ) -> Result<(), Refusal> {
+        let (name, overrides) = (valid.as_str().to_owned(), self.catalog.source.overrides());
+        let name = name.as_str();
         let is_asked = matches!(files, Files::Sent(_));
         let replaced = match files {
             Files::AsBefore => overrides.get(name),
