@@ -13,6 +13,8 @@ pub enum OperatorClass {
     Recurrent,
     /// Normalisation over channels or features.
     Normalisation,
+    /// Normalisation over several channels, with a power of each element (LRN).
+    LocalResponse,
     /// Functions of single elements, and sums and products of tensors.
     Elementwise,
     /// Pooling, reductions and softmax.
@@ -25,12 +27,13 @@ pub enum OperatorClass {
 
 impl OperatorClass {
     /// All classes, in the order in which features are listed.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Convolution,
         Self::Depthwise,
         Self::MatrixProduct,
         Self::Recurrent,
         Self::Normalisation,
+        Self::LocalResponse,
         Self::Elementwise,
         Self::Reduction,
         Self::Movement,
@@ -45,6 +48,7 @@ impl OperatorClass {
             Self::MatrixProduct => "matrix_product",
             Self::Recurrent => "recurrent",
             Self::Normalisation => "normalisation",
+            Self::LocalResponse => "local_response",
             Self::Elementwise => "elementwise",
             Self::Reduction => "reduction",
             Self::Movement => "movement",
@@ -79,10 +83,10 @@ impl OperatorClass {
             | "LayerNormalization"
             | "InstanceNormalization"
             | "GroupNormalization"
-            | "LRN"
             | "LpNormalization"
             | "SimplifiedLayerNormalization"
             | "SkipLayerNormalization" => Self::Normalisation,
+            "LRN" => Self::LocalResponse,
             "MaxPool" | "AveragePool" | "GlobalAveragePool" | "GlobalMaxPool" | "LpPool" | "Softmax"
             | "LogSoftmax" | "ArgMax" | "ArgMin" | "TopK" => Self::Reduction,
             "Concat" | "Transpose" | "Pad" | "Resize" | "Upsample" | "Gather" | "GatherElements"
@@ -206,6 +210,8 @@ mod tests {
         for (operator, class) in [
             ("Conv", OperatorClass::Convolution),
             ("Gemm", OperatorClass::MatrixProduct),
+            ("BatchNormalization", OperatorClass::Normalisation),
+            ("LRN", OperatorClass::LocalResponse),
             ("ReduceMean", OperatorClass::Reduction),
             ("Relu", OperatorClass::Elementwise),
             ("Reshape", OperatorClass::Other),

@@ -48,13 +48,19 @@ struct Terms {
 /// Whether an operator of the class has weights to multiply with. Engines merge most others into these.
 fn is_heavy(class: OperatorClass) -> bool {
     use OperatorClass::{
-        Convolution, Depthwise, Elementwise, MatrixProduct, Movement, Normalisation, Other, Recurrent,
-        Reduction,
+        Convolution, Depthwise, Elementwise, LocalResponse, MatrixProduct, Movement, Normalisation, Other,
+        Recurrent, Reduction,
     };
     match class {
         Convolution | Depthwise | MatrixProduct | Recurrent => true,
-        Normalisation | Elementwise | Reduction | Movement | Other => false,
+        Normalisation | LocalResponse | Elementwise | Reduction | Movement | Other => false,
     }
+}
+
+/// Whether the terms of the class have no price. The prices say that the same work costs about the same in all classes. A power of each
+/// element is neither an operation nor a byte.
+fn is_free(class: OperatorClass) -> bool {
+    class == OperatorClass::LocalResponse
 }
 
 fn terms(network: &Network, place: Place) -> Terms {
@@ -98,14 +104,14 @@ impl OperatorModel {
                     .map(|timing| (terms(&model.network, timing.place), timing.time_us, weight)),
             );
         }
-        let price = |shared: usize, parts: usize, fields: usize| {
-            (0..shared + parts * fields)
-                .map(move |at| if at < shared { 0.0 } else { freedom.price * models.sqrt() })
+        let price = |shared: usize, fields: usize| {
+            let of = |class| if is_free(class) { 0.0 } else { freedom.price * models.sqrt() };
+            let own =
+                OperatorClass::ALL.into_iter().flat_map(move |class| std::iter::repeat_n(of(class), fields));
+            std::iter::repeat_n(0.0, shared).chain(own)
         };
-        let classes = OperatorClass::ALL.len();
-        let prices: Vec<f64> =
-            price(SHARED_LAUNCHES, classes, 1).chain(price(SHARED_WORK, classes, 3)).collect();
-        let launches = SHARED_LAUNCHES + classes;
+        let prices: Vec<f64> = price(SHARED_LAUNCHES, 1).chain(price(SHARED_WORK, 3)).collect();
+        let launches = SHARED_LAUNCHES + OperatorClass::ALL.len();
         let right: Vec<f64> = rows.iter().map(|(_, _, weight)| *weight).collect();
         let mut found = Self { launches: Vec::new(), work: Vec::new(), overlap: freedom.overlap };
         let steps = if freedom.overlap > 1.0 { STEPS } else { 1 };
@@ -178,5 +184,46 @@ impl OperatorModel {
             parts.into_iter().map(move |part| part / sum)
         });
         mix.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Operator;
+
+    /// Known models of convolutions, and one in which an operator of a class takes most of the time.
+    fn known(class: OperatorClass) -> Vec<Known> {
+        let operator = |class, macs: f64| Operator {
+            class,
+            macs,
+            weight_bytes: macs * 1e-3,
+            activation_bytes: 1e6,
+            width: 1e4,
+        };
+        let place = Place { batch: 1, share: 1.0 };
+        let convolutions = |macs: f64| Known {
+            network: Network::new([operator(OperatorClass::Convolution, macs)]),
+            timings: vec![Timing { place, time_us: 100.0 + macs * 1e-5 }],
+        };
+        let mut all: Vec<Known> = [1e6, 3e6, 1e7, 3e7, 1e8].into_iter().map(convolutions).collect();
+        all.push(Known {
+            network: Network::new([operator(OperatorClass::Convolution, 1e7), operator(class, 0.0)]),
+            timings: vec![Timing { place, time_us: 2_200.0 }],
+        });
+        all
+    }
+
+    #[test]
+    fn only_a_class_without_a_price_is_learned_from_one_model_at_the_highest_price() {
+        let error = |class| {
+            let known = known(class);
+            let model =
+                OperatorModel::fit(&known.iter().collect::<Vec<_>>(), Freedom { price: 10.0, overlap: 1.0 });
+            let last = &known[5];
+            model.log_error(&last.network, &last.timings[0])
+        };
+        assert!(error(OperatorClass::LocalResponse).abs() < 0.05);
+        assert!(error(OperatorClass::Reduction) > 0.5);
     }
 }
