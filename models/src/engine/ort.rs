@@ -28,7 +28,7 @@ use super::{Batch, Content, Engine, Interrupt, Libraries, Prepared, RunError, Se
 use crate::onnx::has_steady_time;
 use crate::{EngineFailure, Format, LoadOptions, Signature};
 pub use cuda::{Cuda, CudaFault, CudaGraph, CudaStream, DeviceBytes, HostBytes, SharedWeights};
-pub(crate) use inference::infer_types;
+pub(crate) use inference::{Inference, infer_types};
 pub use library::{OrtLibrary, OrtMissing, discover};
 pub use options::{Accelerator, GraphLevel, OrtSettings, Provider};
 use pool::Pool;

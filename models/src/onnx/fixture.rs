@@ -56,6 +56,35 @@ impl Builder {
         self
     }
 
+    /// Gives a node an attribute of whole numbers.
+    pub(crate) fn ints(mut self, name: &str, node: usize, values: &[i64]) -> Self {
+        let attribute = pb::AttributeProto {
+            name: name.to_owned(),
+            ints: values.to_vec(),
+            r#type: pb::attribute_proto::AttributeType::Ints as i32,
+            ..Default::default()
+        };
+        self.graph.node[node].attribute.push(attribute);
+        self
+    }
+
+    pub(crate) fn without_output(mut self, name: &str) -> Self {
+        self.graph.output.retain(|output| output.name != name);
+        self
+    }
+
+    /// Gives the last node a graph.
+    pub(crate) fn subgraph(mut self, name: &str, inner: Self) -> Self {
+        let attribute = pb::AttributeProto {
+            name: name.to_owned(),
+            g: Some(inner.graph),
+            r#type: pb::attribute_proto::AttributeType::Graph as i32,
+            ..Default::default()
+        };
+        self.graph.node.last_mut().unwrap().attribute.push(attribute);
+        self
+    }
+
     pub(crate) fn floats(mut self, name: &str, dims: &[i64], values: &[f32]) -> Self {
         self.graph.initializer.push(pb::TensorProto {
             name: name.to_owned(),

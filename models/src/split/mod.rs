@@ -23,6 +23,7 @@ use model_split::{Graph, Stage};
 use prost::Message;
 use tract_onnx::pb;
 
+use crate::engine::ort::Inference;
 use crate::onnx::{self, GraphDim, TensorType};
 use crate::{Format, Loader, ModelFiles, ModelName, Signature};
 pub use config::PipelineConfig;
@@ -127,7 +128,7 @@ impl SplitModel {
         }
         let part = self.graph.part_making(&unknown);
         let probe = self.assemble(&part, true);
-        let inferred = types::infer(loader, &self.files, &probe);
+        let inferred = types::infer(loader, &self.files, &probe, Inference::Types);
         let declared = self.body().map(|body| body.value_info.as_slice()).unwrap_or_default();
         let mut found: BTreeMap<String, TensorType> =
             declared.iter().filter_map(|info| Some((info.name.clone(), TensorType::of(info)?))).collect();

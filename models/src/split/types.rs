@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use prost::Message;
 use tract_onnx::pb;
 
+use crate::engine::ort::Inference;
 use crate::engine::{ort, tract};
 use crate::onnx::{self, TensorType};
 use crate::{Loader, ModelFiles};
@@ -17,9 +18,10 @@ pub(crate) fn infer(
     loader: &Loader,
     files: &ModelFiles,
     probe: &pb::ModelProto,
+    inference: Inference,
 ) -> Result<BTreeMap<String, TensorType>, String> {
     let by_runtime = match &loader.ort {
-        Ok(library) => ort::infer_types(library, &probe.encode_to_vec(), files.folder()),
+        Ok(library) => ort::infer_types(library, &probe.encode_to_vec(), files.folder(), inference),
         Err(missing) => Err(missing.to_string()),
     };
     by_runtime.or_else(|reason| {

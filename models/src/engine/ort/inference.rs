@@ -11,6 +11,15 @@ use tract_onnx::pb::tensor_proto::DataType;
 use super::{OrtLibrary, commit, one_line};
 use crate::onnx::{GraphDim, TensorType};
 
+/// What shapes are inferred from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inference {
+    /// Operators and the types of their inputs.
+    Types,
+    /// Values as well, where they are the same for every request: shapes that the model computes from shapes, for example.
+    Values,
+}
+
 /// Types of the outputs of a model that does not declare them. Outputs that are not tensors are left out. The runtime says of a tensor
 /// with an unknown number of dimensions that it has none.
 ///
@@ -20,9 +29,15 @@ pub(crate) fn infer_types(
     library: &OrtLibrary,
     model: &[u8],
     folder: Option<&Path>,
+    inference: Inference,
 ) -> Result<BTreeMap<String, TensorType>, String> {
+    // The first level computes what depends on constants only, and no more.
+    let level = match inference {
+        Inference::Types => GraphOptimizationLevel::Disable,
+        Inference::Values => GraphOptimizationLevel::Level1,
+    };
     let builder = Session::builder(library.environment())
-        .and_then(|builder| Ok(builder.with_optimization_level(GraphOptimizationLevel::Disable)?))
+        .and_then(|builder| Ok(builder.with_optimization_level(level)?))
         .and_then(|builder| Ok(builder.with_intra_threads(1)?));
     let session = builder
         .and_then(|builder| commit(builder, model, folder))
