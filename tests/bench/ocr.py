@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Capacity and CPU time of the OCR example, as a pipeline and as a chain of its models in the client.
 
-    tests/run ocr [--rounds N] [--seconds S] [--objective S] [--rates A,B,...] [--render]      about 12 minutes
+    tests/run ocr [--rounds N] [--seconds S] [--slack F] [--loads A,B,...] [--render]      about 20 minutes
 
-One server has the pipeline and the models. Both clients send the same images at the same times (Poisson arrivals, open loop) over gRPC, and
+One server has the pipeline and the models. Both clients send the same images at the same times (Poisson arrivals, open loop), and
 each request has the same objective. They run one after the other at each rate, in alternating order. Client and server share the cores.
-`--render` prints the tables of the last run again.
+Rates and the objective follow the speed of the machine, from requests one at a time: a load of 1 is the rate at which the chain over HTTP takes all cores, and
+the objective is `--slack` times the mean latency of the chain over HTTP. `--render` prints the tables of the last run again.
 """
 
 from __future__ import annotations
@@ -68,8 +69,15 @@ def cpu(kind: str, client: Client, server: Tessera, wanted: list) -> dict:
     before = process.cpu_seconds(server.pid)
     answers, client_cpu = client.one_by_one(images, 600.0)
     server_cpu = process.cpu_seconds(server.pid) - before
-    assert len(checked(answers, images, wanted)) == len(images), answers
-    return {"client": kind, "requests": len(images), "server_cpu_s": server_cpu, "client_cpu_s": client_cpu}
+    latencies = checked(answers, images, wanted)
+    assert len(latencies) == len(images), answers
+    return {
+        "client": kind,
+        "requests": len(images),
+        "server_cpu_s": server_cpu,
+        "client_cpu_s": client_cpu,
+        "latency_s": statistics.fmean(latencies),
+    }
 
 
 def trial(kind: str, client: Client, jobs: list[Job], objective: float, wanted: list) -> dict:
@@ -87,24 +95,30 @@ def trial(kind: str, client: Client, jobs: list[Job], objective: float, wanted: 
     }
 
 
+def attainment(trials: list[dict]) -> list[tuple[float, float]]:
+    """Share of requests in time at each load, of all rounds together."""
+    loads = sorted({one["load"] for one in trials})
+    at = [[one for one in trials if one["load"] == load] for load in loads]
+    return [(load, sum(one["in_time"] for one in some) / sum(one["requests"] for one in some)) for load, some in zip(loads, at)]
+
+
 def capacity(trials: list[dict]) -> float:
-    """Rate at which the attainment falls below ATTAINMENT, between two measured rates; 0 if it is below at the lowest."""
+    """Load at which the attainment falls below ATTAINMENT, between two measured loads; 0 if it is below at the lowest."""
     last = None
-    for one in sorted(trials, key=lambda one: one["rate"]):
-        share = one["in_time"] / one["requests"]
+    for load, share in attainment(trials):
         if share < ATTAINMENT:
             if last is None:
                 return 0.0
-            rate, above = last
-            return rate + (one["rate"] - rate) * (above - ATTAINMENT) / (above - share)
-        last = one["rate"], share
+            before, above = last
+            return before + (load - before) * (above - ATTAINMENT) / (above - share)
+        last = load, share
     return last[0]
 
 
-def measure(ocr: Path, rounds: int, seconds: float, objective: float, rates: list[float]) -> dict:
+def measure(ocr: Path, rounds: int, seconds: float, slack: float, loads: list[float]) -> dict:
     folder = fetch(ocr / "images")
     images = [(folder / name).read_bytes() for name in IMAGES]
-    trials, costs = [], []
+    trials, costs, full_rate, objective = [], [], 0.0, 0.0
     with Tessera(ocr / "models", (ocr / "tessera.toml").read_text()) as server:
         server.wait_ready(120)
         address = {"grpc": server.grpc_address, "http": server.http_address}
@@ -118,11 +132,17 @@ def measure(ocr: Path, rounds: int, seconds: float, objective: float, rates: lis
                 order = list(clients)[:: 1 if number % 2 == 0 else -1]
                 for kind in order:
                     costs.append(keep({"round": number, **cpu(kind, clients[kind], server, wanted)}))
-                for rate in rates:
-                    jobs = schedule(rate, seconds, 1_000 * number + int(rate * 10))
+                if number == 0:
+                    chain = next(one for one in costs if one["client"] == "chain, HTTP")
+                    cores = len(os.sched_getaffinity(0))
+                    full_rate = cores * chain["requests"] / (chain["server_cpu_s"] + chain["client_cpu_s"])
+                    objective = slack * chain["latency_s"]
+                    keep({"full_rate": full_rate, "objective_s": objective})
+                for load in loads:
+                    jobs = schedule(load * full_rate, seconds, 1_000 * number + int(load * 100))
                     for kind in (kind for kind in order if kind in RIVALS):
-                        trials.append(keep({"round": number, "rate": rate, **trial(kind, clients[kind], jobs, objective, wanted)}))
-    fixed = {"objective_s": objective, "attainment": ATTAINMENT, "seconds": seconds, "images": IMAGES}
+                        trials.append(keep({"round": number, "load": load, **trial(kind, clients[kind], jobs, objective, wanted)}))
+    fixed = {"objective_s": objective, "full_rate": full_rate, "attainment": ATTAINMENT, "seconds": seconds, "images": IMAGES}
     return fixed | {"cpu": costs, "trials": trials}
 
 
@@ -147,20 +167,26 @@ def render(result: dict) -> str:
     if not trials:
         return "\n".join(lines)
 
-    def of(kind: str, **fields) -> list[dict]:
-        return [one for one in trials if one["client"] == kind and all(one[key] == value for key, value in fields.items())]
-
-    def share(some: list[dict]) -> str:
-        return f"{100 * sum(one['in_time'] for one in some) / sum(one['requests'] for one in some):.1f}"
-
-    lines += ["", row(["requests/s", *(f"{kind}: in time, %" for kind in RIVALS), "cores of other programs"]), row(["---"] * 4)]
-    for rate in sorted({one["rate"] for one in trials}):
-        others = statistics.fmean(one["others_share"] for one in trials if one["rate"] == rate)
-        lines.append(row([f"{rate:g}", *(share(of(kind, rate=rate)) for kind in RIVALS), f"{others:.2f}"]))
-    lines += ["", row(["round", *(f"capacity, {kind}" for kind in RIVALS), "ratio"]), row(["---"] * 4)]
-    for number in sorted({one["round"] for one in trials}):
-        pipeline, chain = (capacity(of(kind, round=number)) for kind in RIVALS)
-        lines.append(row([number + 1, f"{pipeline:.2f}", f"{chain:.2f}", f"{pipeline / chain:.2f}" if chain else "-"]))
+    own = {kind: [one for one in trials if one["client"] == kind] for kind in RIVALS}
+    lines += [
+        "",
+        f"Objective {result['objective_s']:.2f} s; a load of 1 is {result['full_rate']:.2f} requests/s.",
+        "",
+        row(["load", "requests of each", *(f"{kind}: in time, %" for kind in RIVALS), "cores of other programs"]),
+        row(["---"] * 5),
+    ]
+    shares = {kind: dict(attainment(own[kind])) for kind in RIVALS}
+    for load in sorted({one["load"] for one in trials}):
+        here = [one for one in trials if one["load"] == load]
+        requests = sum(one["requests"] for one in here) // len(RIVALS)
+        others = statistics.fmean(one["others_share"] for one in here)
+        lines.append(row([f"{load:g}", requests, *(f"{100 * shares[kind][load]:.1f}" for kind in RIVALS), f"{others:.2f}"]))
+    lines += ["", row([f"load with {100 * ATTAINMENT:.0f} % in time", *RIVALS, "ratio"]), row(["---"] * 4)]
+    rounds = sorted({one["round"] for one in trials})
+    groups = [("all rounds", rounds), *((f"round {number + 1}", [number]) for number in rounds if len(rounds) > 1)]
+    for name, group in groups:
+        pipeline, chain = (capacity([one for one in own[kind] if one["round"] in group]) for kind in RIVALS)
+        lines.append(row([name, f"{pipeline:.2f}", f"{chain:.2f}", f"{pipeline / chain:.2f}" if chain else "-"]))
     return "\n".join(lines)
 
 
@@ -168,16 +194,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ocr", type=Path, default=Path(os.environ.get("TESSERA_OCR", "ocr")))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--objective", type=float, default=2.0)
-    parser.add_argument("--rates", default="2,2.5,3,3.5,4")
+    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--slack", type=float, default=3.0)
+    parser.add_argument("--loads", default="0.4,0.5,0.6,0.7,0.8")
     parser.add_argument("--render", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS / str(date.today()) / "ocr.json")
     arguments = parser.parse_args()
     if arguments.render:
         print(render(json.loads(max(RESULTS.glob("*/ocr.json")).read_text())))
         return
-    result = measure(arguments.ocr, arguments.rounds, arguments.seconds, arguments.objective, [float(rate) for rate in arguments.rates.split(",") if rate])
+    result = measure(arguments.ocr, arguments.rounds, arguments.seconds, arguments.slack, [float(load) for load in arguments.loads.split(",") if load])
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(result, indent=1) + "\n")
     print(render(result))

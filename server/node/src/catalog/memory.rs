@@ -8,9 +8,8 @@ use gpulet_core::memory_ledger::{Entry, MemoryLedger, Need};
 use models::{DEFAULT_MAX_BATCH, EffectiveConfig, EngineChoice, Format, LoadOptions, ModelFiles};
 use tokio::sync::Notify;
 
-use super::staging::Staging;
 use super::validation::Planned;
-use super::{Catalog, LoadPriority, LoadState};
+use super::{Catalog, LoadState};
 
 /// Copies of the weights of a model with several sessions: as its file has them, and as kernels packed them.
 const COPIES_WHEN_SHARED: u64 = 2;
@@ -46,8 +45,23 @@ impl ModelMemory {
         self.evicted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until memory is released.
+    pub async fn released(&self) {
+        self.released.notified().await;
+    }
+
+    /// Until it is dropped, no model is evicted.
+    pub async fn exchange(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.exchange.lock().await
+    }
+
+    /// Keeps a model to be loaded again.
+    pub fn keep_evicted(&self, name: String, need: Need) {
+        self.evicted().insert(name, need);
+    }
+
     /// Evicted models that fit now, each by itself.
-    fn that_fit(&self) -> Vec<(String, Need)> {
+    pub fn that_fit(&self) -> Vec<(String, Need)> {
         let (ledger, evicted) = (self.lock(), self.evicted());
         let fits = |need: &Need| ledger.to_unload(need).is_ok_and(|leaving| leaving.is_empty());
         evicted
@@ -117,7 +131,7 @@ impl Catalog {
                 leaving
             };
             if exchange.is_none() {
-                exchange = Some(memory.exchange.lock().await);
+                exchange = Some(memory.exchange().await);
                 // What has to leave may have changed since.
                 continue;
             }
@@ -160,7 +174,7 @@ impl Catalog {
             model.set(version, LoadState::Unavailable(reason));
         }
         if let (Some(memory), Some(need)) = (&self.memory, need) {
-            memory.evicted().insert(name.to_owned(), need);
+            memory.keep_evicted(name.to_owned(), need);
         }
         Ok(())
     }
@@ -174,36 +188,6 @@ impl Catalog {
 
     pub(super) fn is_evicted(&self, name: &str) -> bool {
         self.memory.as_ref().is_some_and(|memory| memory.evicted().contains_key(name))
-    }
-
-    /// Loads evicted models again when memory was released and they fit. Runs as long as the server.
-    pub async fn return_evicted(self: Arc<Self>) {
-        let Some(memory) = self.memory.clone() else { return };
-        loop {
-            memory.released.notified().await;
-            let mut tried = BTreeSet::new();
-            loop {
-                // In this order, because a load that waits for `exchange` keeps the layout as it is.
-                let staging = Staging::new(&self).await;
-                let _exchange = memory.exchange.lock().await;
-                let next = memory.that_fit().into_iter().find(|(model, _)| !tried.contains(model));
-                let Some((model, need)) = next else { break };
-                tried.insert(model.clone());
-                self.load_again(staging, model, need, &memory).await;
-            }
-        }
-    }
-
-    async fn load_again(&self, mut staging: Staging, model: String, need: Need, memory: &ModelMemory) {
-        match staging.add_evicted(&model, LoadPriority::Background).await {
-            Some(Ok(())) => {
-                staging.commit().await;
-                tracing::info!(model, "loaded again: the memory that it was unloaded for is free");
-            }
-            // Others may have taken the memory. It is tried again after the next release.
-            Some(Err(_)) => drop(memory.evicted().insert(model, need)),
-            None => {}
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod activation;
 mod background;
 mod ensembles;
+mod evicted;
 mod families;
 mod gauges;
 pub mod latencies;
