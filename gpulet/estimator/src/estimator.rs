@@ -131,19 +131,14 @@ fn mean_size(values: &[f64]) -> f64 {
 
 impl Estimator {
     /// Learns from known models of a device. With fewer than [`MODELS_MIN`], only measurements of a model itself say something about it.
-    /// Timings that are not valid are left out. Models with the same work count as one: leaving out one of them, with the other known, would
-    /// not show how wrong predictions of other networks are.
+    /// Timings that are not valid are left out.
     pub fn new(known: &[Known]) -> Self {
-        let mut networks: Vec<Known> = Vec::new();
-        for Known { network, timings } in known {
-            let timings: Vec<Timing> = timings.iter().copied().filter(Timing::is_valid).collect();
-            match networks.iter_mut().find(|other| other.network == *network) {
-                _ if timings.is_empty() => {}
-                Some(same) => same.timings.extend(timings),
-                None => networks.push(Known { network: network.clone(), timings }),
-            }
-        }
-        Self { learned: if networks.len() < MODELS_MIN { None } else { Learned::new(&networks) } }
+        let valid = |model: &Known| Known {
+            network: model.network.clone(),
+            timings: model.timings.iter().copied().filter(Timing::is_valid).collect(),
+        };
+        let known: Vec<Known> = known.iter().map(valid).filter(|model| !model.timings.is_empty()).collect();
+        Self { learned: if known.len() < MODELS_MIN { None } else { Learned::new(&known) } }
     }
 
     /// Whether times of a model can be predicted that was never measured.

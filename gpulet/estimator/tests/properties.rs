@@ -77,25 +77,6 @@ fn times_that_are_linear_in_the_work_are_predicted_exactly_without_measurements(
 }
 
 #[test]
-fn profiles_of_the_same_work_are_one_known_model() {
-    let halves = |known: Vec<Known>| -> Vec<Known> {
-        let half = |known: &Known, timings: &[Timing]| Known { timings: timings.to_vec(), ..known.clone() };
-        let halves = known.iter().flat_map(|known| {
-            let (one, other) = known.timings.split_at(7);
-            [half(known, one), half(known, other)]
-        });
-        halves.collect()
-    };
-    let (whole, parts) = (Estimator::new(&usual()), Estimator::new(&halves(usual())));
-    let of = network(25, 2, 60.0);
-    for place in places() {
-        let at = |estimator: &Estimator| estimator.estimate(Some(&of), &[]).at(place);
-        assert_eq!(at(&whole), at(&parts));
-    }
-    assert!(!Estimator::new(&halves(usual()[..2].to_vec())).knows_operators(), "two networks, not four");
-}
-
-#[test]
 fn predictions_rise_with_the_batch_where_times_do() {
     let estimator = Estimator::new(&usual());
     let of = network(30, 3, 70.0);
