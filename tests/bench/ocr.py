@@ -202,7 +202,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / str(date.today()) / "ocr.json")
     arguments = parser.parse_args()
     if arguments.render:
-        print(render(json.loads(max(RESULTS.glob("*/ocr.json")).read_text())))
+        last = max(RESULTS.glob("*/ocr.json"), default=None)
+        if last is None:
+            parser.error(f"--render: no file {RESULTS}/DATE/ocr.json: run without --render first")
+        print(render(json.loads(last.read_text())))
         return
     result = measure(arguments.ocr, arguments.rounds, arguments.seconds, arguments.slack, [float(load) for load in arguments.loads.split(",") if load])
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
