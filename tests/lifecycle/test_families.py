@@ -261,7 +261,8 @@ def test_quality_falls_before_requests_are_refused_and_returns(tmp_path: Path) -
         sent = tessera(
             "load", "-m", "echo", "--rate", 150, "--slo", "300ms", "--duration", "8s", "--warmup", "1s", "--json", "--url", server.base_url
         )
-        assert sent.returncode == 0, sent.stderr
+        # 3: this machine sent some requests late. They count from when they were due, so the figures below are only worse for it.
+        assert sent.returncode in (0, 3), sent.stderr
         figures = json.loads(sent.stdout)["models"][0]["figures"]
         during = {name: count - before[name] for name, count in answered().items()}
         assert figures["attainment"] > 0.97, (figures["attainment"], figures["refused"], during)
