@@ -43,7 +43,7 @@ TRACES = {
 
 
 # Fixed plans of `iris` for the mean rate times these: IRIS compares itself with providing too much and too little.
-PROVISIONED = (0.9, 2.0)
+PROVISIONED = (0.9, 1.8)
 
 
 def counts(trace: str, seconds: int) -> list[int]:
@@ -122,6 +122,8 @@ def main() -> None:
                 print(row(one), flush=True)
             for factor in PROVISIONED:
                 plan = choices.planned(folder, "iris", factor)
+                if plan is None:
+                    sys.exit(f"error: `iris` has no plan for {factor:g} times the mean on {choices.DEVICES} devices of each type")
                 (folder / "plan.json").write_text(json.dumps(plan["plan"]))
                 fixed = folder / "fixed.toml"
                 fixed.write_text(file.read_text().replace('variants = "tessera"', 'plan = "plan.json"'))

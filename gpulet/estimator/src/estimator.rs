@@ -53,14 +53,17 @@ pub struct Prediction {
 impl Learned {
     fn new(known: &[Known]) -> Option<Self> {
         let all: Vec<&Known> = known.iter().collect();
+        let sets = left_out_together(&all);
         let mut best: Option<(f64, Freedom, Trust, Vec<Surface>)> = None;
         for freedom in Freedom::all() {
-            let folds: Vec<Fold> = (0..known.len())
-                .map(|at| Fold::new(&known_but(&all, |other| other != at), freedom))
-                .collect();
+            let fold = |set: &Vec<&Known>| {
+                let others = known_but(&all, |other| !set.iter().any(|own| std::ptr::eq(*own, other)));
+                Fold::new(&others, freedom)
+            };
+            let folds: Vec<Fold> = sets.iter().map(fold).collect();
             for trust in Trust::all() {
                 let surfaces: Vec<Surface> =
-                    known.iter().zip(&folds).map(|(known, fold)| fold.left(known, trust)).collect();
+                    sets.iter().zip(&folds).map(|(set, fold)| fold.left(set, trust)).collect();
                 let error = surfaces.iter().map(|(_, errors)| mean_size(errors)).sum::<f64>();
                 if best.as_ref().is_none_or(|(least, ..)| error < *least) {
                     best = Some((error, freedom, trust, surfaces));
@@ -69,32 +72,46 @@ impl Learned {
         }
         let (_, freedom, trust, surfaces) = best?;
         let Fold { model, similarity } = Fold::new(&all, freedom);
-        let mixes: Vec<Vec<f64>> = known.iter().map(|known| model.mix(&known.network)).collect();
         let mut reach = RELATED;
-        let strange = known.iter().zip(&mixes).zip(&surfaces).filter_map(|((known, mix), surface)| {
-            let far = |other: usize| mixes.get(other).map_or(0.0, |other| distance(mix, other));
+        let strange = sets.iter().zip(&surfaces).filter_map(|(set, surface)| {
+            let mix = model.mix(&set.first()?.network);
+            let far = |other: &Known| distance(&mix, &model.mix(&other.network));
             let others = known_but(&all, |other| far(other) > RELATED);
-            let nearest = (0..all.len()).map(far).filter(|far| *far > RELATED).fold(f64::INFINITY, f64::min);
+            let nearest = others.iter().map(|other| far(other)).fold(f64::INFINITY, f64::min);
             if nearest.is_finite() {
                 reach = f64::max(reach, nearest);
             }
             match others.len() {
                 few if few + 1 < MODELS_MIN => None,
-                most if most + 1 == all.len() => Some(surface.clone()),
-                _ => Some(Fold::new(&others, freedom).left(known, trust)),
+                most if most + set.len() == all.len() => Some(surface.clone()),
+                _ => Some(Fold::new(&others, freedom).left(set, trust)),
             }
         });
         let strange: Vec<Surface> = strange.collect();
         Some(Self {
             related: Kernel::fit(&surfaces),
             strange: if strange.len() < MODELS_MIN { Kernel::WEAK } else { Kernel::fit(&strange) },
-            quantile: student(known.len().saturating_sub(1)),
+            quantile: student(sets.len().saturating_sub(1)),
             model,
             similarity,
             trust,
             reach,
         })
     }
+}
+
+/// Known models with the same work, such as copies of one network: they are left out together, because a copy that stays known would not show
+/// how wrong predictions of other networks are. If too few others would stay, each is left out alone.
+fn left_out_together<'a>(known: &[&'a Known]) -> Vec<Vec<&'a Known>> {
+    let mut sets: Vec<Vec<&Known>> = Vec::new();
+    for model in known {
+        match sets.iter_mut().find(|set| set.first().is_some_and(|first| first.network == model.network)) {
+            Some(set) => set.push(model),
+            None => sets.push(vec![model]),
+        }
+    }
+    let can_be_left_out = |set: &Vec<&Known>| known.len() - set.len() + 1 >= MODELS_MIN;
+    if sets.iter().all(can_be_left_out) { sets } else { known.iter().map(|model| vec![*model]).collect() }
 }
 
 /// An operator model and its errors on the models that it was fitted to.
@@ -110,19 +127,21 @@ impl Fold {
         Self { model, similarity }
     }
 
-    /// What is left of the times of a model that was left out: the only errors that a model will have that is not known.
-    fn left(&self, known: &Known, trust: Trust) -> Surface {
-        let points = known.timings.iter().map(|timing| timing.place.logs());
-        let mix = self.model.mix(&known.network);
-        let errors = known.timings.iter().map(|timing| {
-            self.model.log_error(&known.network, timing) - self.similarity.expected(trust, &mix, timing.place)
+    /// What is left of the times of models that were left out: the only errors that a model will have that is not known.
+    fn left(&self, known: &[&Known], trust: Trust) -> Surface {
+        let left = known.iter().flat_map(|known| {
+            let mix = self.model.mix(&known.network);
+            known.timings.iter().map(move |timing| {
+                let expected = self.similarity.expected(trust, &mix, timing.place);
+                (timing.place.logs(), self.model.log_error(&known.network, timing) - expected)
+            })
         });
-        (points.collect(), errors.collect())
+        left.unzip()
     }
 }
 
-fn known_but<'a>(all: &[&'a Known], keep: impl Fn(usize) -> bool) -> Vec<&'a Known> {
-    all.iter().enumerate().filter(|(at, _)| keep(*at)).map(|(_, known)| *known).collect()
+fn known_but<'a>(all: &[&'a Known], keep: impl Fn(&Known) -> bool) -> Vec<&'a Known> {
+    all.iter().copied().filter(|known| keep(known)).collect()
 }
 
 fn mean_size(values: &[f64]) -> f64 {

@@ -10,6 +10,8 @@
 //! Each choice (prices of terms, overlap, trust, kernel) is the one with the least error on known models that are left out of the fit, so
 //! intervals are as wide as such errors were. [`Estimate::next`] says which measurement would change the plan most.
 //!
+//! [`ArenaShare`] bounds the working memory of a model that never ran.
+//!
 //! Times are medians in microseconds, shares are parts of the device from above 0 to 1. Nothing is random.
 
 #![forbid(unsafe_code)]
@@ -20,6 +22,7 @@ mod estimator;
 mod gaussian_process;
 mod known;
 mod least_squares;
+mod memory;
 mod network;
 mod operator_model;
 mod similarity;
@@ -28,4 +31,5 @@ pub use self::choice::{CHANGE_MIN, Choice, Next, Objective, plan};
 pub use self::cholesky::Cholesky;
 pub use self::estimator::{Estimate, Estimator, MODELS_MIN, Prediction};
 pub use self::known::{Known, Place, Timing};
+pub use self::memory::ArenaShare;
 pub use self::network::{Network, OPERATORS_MAX, Operator, OperatorClass, Work};

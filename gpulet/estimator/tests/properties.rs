@@ -119,6 +119,36 @@ fn with_few_known_models_only_own_measurements_say_something() {
     assert!(near.high_us / near.low_us < 5.0, "{near:?}");
 }
 
+/// Known models that are faster and slower than the work says.
+fn uneven() -> Vec<Known> {
+    let factors = [1.4, 0.7, 1.3, 0.75, 1.2, 0.8, 1.35, 0.72];
+    let mut all = usual();
+    for (model, factor) in all.iter_mut().zip(factors) {
+        for timing in &mut model.timings {
+            timing.time_us *= factor;
+        }
+    }
+    all
+}
+
+#[test]
+fn copies_of_known_models_do_not_make_predictions_of_others_look_better() {
+    let alone = uneven();
+    for model in 0..alone.len() {
+        let width = |copies: usize| {
+            let others = alone.iter().enumerate().filter(|(other, _)| *other != model);
+            let known: Vec<Known> =
+                others.flat_map(|(_, other)| std::iter::repeat_n(other.clone(), copies)).collect();
+            let estimator = Estimator::new(&known);
+            let estimate = estimator.estimate(Some(&alone[model].network), &[]);
+            let predicted = estimate.at(Place { batch: 4, share: 0.5 });
+            (predicted.high_us / predicted.low_us).ln()
+        };
+        let (once, twice) = (width(1), width(2));
+        assert!(twice > 0.9 * once, "model {model}: {once} and {twice}");
+    }
+}
+
 fn any_number() -> impl Strategy<Value = f64> {
     prop_oneof![
         4 => 0.0_f64..1e12,

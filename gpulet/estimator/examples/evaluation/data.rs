@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use estimator::{Known, Network, OperatorClass, Place, Timing, Work};
-use gpulet_core::profile::Profile;
+use gpulet_core::profile::{ArenaLine, Line, Outside, Profile, Quantile};
 
 use super::Failed;
 use super::families::{family_of_network, family_of_zoo};
 use super::networks::network;
+
+/// Units of a device whose shares are given in percent.
+const PERCENT: u32 = 100;
 
 /// A model with its measured times.
 #[derive(Clone)]
@@ -18,9 +21,18 @@ pub struct Measured {
     pub family: &'static str,
     pub network: Network,
     pub timings: Vec<Timing>,
+    /// Units of the whole device.
+    pub units_total: u32,
+    /// Working memory of batches, bytes.
+    pub arenas: Vec<(u32, u64)>,
 }
 
 impl Measured {
+    /// Units of a share.
+    pub fn units(&self, place: Place) -> u32 {
+        (place.share * f64::from(self.units_total)).round() as u32
+    }
+
     pub fn known(&self) -> Known {
         Known { network: self.network.clone(), timings: self.timings.clone() }
     }
@@ -41,7 +53,12 @@ enum Layout {
     Table(usize, f64),
     /// Profiles of `tessera profile`, with the work of the networks.
     Profiles,
+    /// Profiles of emulated devices, which compute the time of any cell. Networks come from papers.
+    Emulated,
 }
+
+/// Batches of an emulated device.
+const BATCHES: [u32; 4] = [1, 4, 16, 32];
 
 /// A file of times.
 pub struct DataSet {
@@ -54,7 +71,7 @@ pub struct DataSet {
     layout: Layout,
 }
 
-pub const DATA_SETS: [DataSet; 3] = [
+pub const DATA_SETS: [DataSet; 4] = [
     DataSet {
         file: "gpulet-thirdparty/inference.csv",
         name: "gpulet-thirdparty",
@@ -66,6 +83,12 @@ pub const DATA_SETS: [DataSet; 3] = [
         name: "igniter",
         about: "NVIDIA V100 with TensorRT (iGniter, TPDS 2023; github.com/icloud-ecnu/igniter, commit b1ff2ab)",
         layout: Layout::Table(3, 1e3),
+    },
+    DataSet {
+        file: "gpulet/core/examples/igniter-v100.jsonl",
+        name: "emulated",
+        about: "An emulated device with 40 shares: the times that iGniter's formulas give for its V100, with batches of 1, 4, 16 and 32",
+        layout: Layout::Emulated,
     },
     DataSet {
         file: "gpulet/estimator/data/zoo.jsonl",
@@ -80,7 +103,7 @@ impl DataSet {
     pub fn path(&self, project: &Path, public: &Path) -> PathBuf {
         match self.layout {
             Layout::Table(..) => public.join(self.file),
-            Layout::Profiles => project.join(self.file),
+            Layout::Profiles | Layout::Emulated => project.join(self.file),
         }
     }
 
@@ -94,6 +117,7 @@ impl DataSet {
         match self.layout {
             Layout::Table(column, unit_us) => self.table(text, (column, unit_us)),
             Layout::Profiles => Profile::read(text)?.iter().map(of_profile).collect(),
+            Layout::Emulated => Profile::read(text)?.iter().map(of_formulas).collect(),
         }
     }
 
@@ -110,16 +134,27 @@ impl DataSet {
             };
             let percent: f64 = field(2)?.parse()?;
             let time: f64 = field(column)?.parse()?;
-            let place = Place { batch: field(1)?.parse()?, share: percent / 100.0 };
+            let place = Place { batch: field(1)?.parse()?, share: percent / f64::from(PERCENT) };
             models.entry(field(0)?).or_default().push(Timing { place, time_us: time * unit_us });
         }
-        let with_network = |(name, timings): (&str, Vec<Timing>)| {
-            let network =
-                network(name).ok_or_else(|| format!("{}: model `{name}` is not known", self.file))?;
-            Ok(Measured { name: name.to_owned(), family: family_of_network(name), network, timings })
-        };
-        models.into_iter().map(with_network).collect()
+        models.into_iter().map(|(name, timings)| with_network(name, timings, PERCENT)).collect()
     }
+}
+
+fn with_network(name: &str, timings: Vec<Timing>, units_total: u32) -> Result<Measured, Failed> {
+    let network = network(name).ok_or_else(|| format!("model `{name}` is not known"))?;
+    let family = family_of_network(name);
+    Ok(Measured { name: name.to_owned(), family, network, timings, units_total, arenas: Vec::new() })
+}
+
+fn of_formulas(profile: &Profile) -> Result<Measured, Failed> {
+    let units_total = profile.units_total();
+    let cells = BATCHES.into_iter().flat_map(|batch| (1..=units_total).map(move |units| (batch, units)));
+    let timing = |(batch, units): (u32, u32)| {
+        let place = Place { batch, share: f64::from(units) / f64::from(units_total) };
+        Ok(Timing { place, time_us: profile.latency_us(Quantile::P50, batch, units)? })
+    };
+    with_network(profile.model(), cells.map(timing).collect::<Result<_, Outside>>()?, units_total)
 }
 
 fn of_profile(profile: &Profile) -> Result<Measured, Failed> {
@@ -141,5 +176,10 @@ fn of_profile(profile: &Profile) -> Result<Measured, Failed> {
     let name = profile.model().to_owned();
     let family = family_of_zoo(&name).ok_or_else(|| format!("zoo: model `{name}` has no family"))?;
     let (network, timings) = (Network::of_work(classes), profile.cells().iter().map(timing).collect());
-    Ok(Measured { name, family, network, timings })
+    let arenas = profile.lines().into_iter().filter_map(|line| match line {
+        Line::Arena(ArenaLine { batch, bytes }) => Some((batch, bytes)),
+        _ => None,
+    });
+    let (units_total, arenas) = (profile.units_total(), arenas.collect());
+    Ok(Measured { name, family, network, timings, units_total, arenas })
 }

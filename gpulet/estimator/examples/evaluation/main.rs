@@ -11,17 +11,21 @@
 mod baselines;
 mod data;
 mod families;
+mod known;
+mod memory;
 mod networks;
 mod orders;
 mod page;
+mod plans;
+mod random;
 mod unseen;
 
 use std::path::{Path, PathBuf};
 
 use data::DATA_SETS;
+use known::{LeaveOut, LeftOut};
 use orders::Kind;
 use page::Results;
-use unseen::LeftOut;
 
 type Failed = Box<dyn std::error::Error>;
 
@@ -36,10 +40,14 @@ fn main() -> Result<(), Failed> {
         let text =
             std::fs::read_to_string(&path).map_err(|error| format!("`{}`: {error}", path.display()))?;
         let models = data.read(&text)?;
-        let unseen = [LeftOut::Model, LeftOut::Family].map(|left_out| unseen::study(&models, left_out));
-        let left_out = if data.is_own() { LeftOut::Family } else { LeftOut::Model };
-        let efforts = [Kind::EachShare, Kind::Rate].map(|kind| orders::study(&models, left_out, kind));
-        all.push(Results { data, models, unseen, efforts });
+        let by_model = LeaveOut::new(&models, LeftOut::Model)?;
+        let by_family = LeaveOut::new(&models, LeftOut::Family)?;
+        let unseen = [unseen::study(&by_model)?, unseen::study(&by_family)?];
+        let known = if data.is_own() { &by_family } else { &by_model };
+        let efforts = [orders::study(known, Kind::EachShare)?, orders::study(known, Kind::Rate)?];
+        let (plans, memory) = (plans::study(known)?, memory::study(known));
+        drop((by_model, by_family));
+        all.push(Results { data, models, unseen, efforts, plans, memory });
     }
     std::fs::write(&page, page::markdown(&all))?;
     Ok(())

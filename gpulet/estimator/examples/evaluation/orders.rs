@@ -2,8 +2,10 @@
 
 use estimator::{CHANGE_MIN, Choice, Estimate, Estimator, Objective, Place, Timing, plan};
 
+use super::Failed;
 use super::data::Measured;
-use super::unseen::{LeftOut, estimator, others};
+use super::known::LeaveOut;
+use super::random::mixed;
 
 /// Objectives, in times of one row on the largest share.
 const OBJECTIVES: [f64; 3] = [4.0, 8.0, 16.0];
@@ -121,14 +123,6 @@ impl<'a> Question<'a> {
     }
 }
 
-/// SplitMix64 (Steele et al., OOPSLA 2014).
-fn mixed(seed: u64) -> u64 {
-    let mut mixed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 fn least_known(estimate: &Estimate<'_>, places: &[Place]) -> Option<Place> {
     let width = |place: &Place| {
         let predicted = estimate.at(*place);
@@ -139,25 +133,33 @@ fn least_known(estimate: &Estimate<'_>, places: &[Place]) -> Option<Place> {
 }
 
 /// All models and objectives of a data set.
-pub fn study(all: &[Measured], left_out: LeftOut, kind: Kind) -> Effort {
+pub fn study(known: &LeaveOut<'_>, kind: Kind) -> Result<Effort, Failed> {
+    let models: Vec<&Measured> = known.all.iter().filter(|model| model.timings.len() >= GRID_MIN).collect();
+    let estimators = models.iter().map(|model| known.estimator(model)).collect::<Result<Vec<_>, _>>()?;
+    let questions = models.iter().zip(estimators).flat_map(|(model, estimator)| {
+        OBJECTIVES
+            .into_iter()
+            .filter_map(move |factor| Some((Question::new(model, factor, kind)?, estimator)))
+    });
+    let questions: Vec<(Question<'_>, &Estimator)> = questions.collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let answers = sim::abreast(threads, &questions, |(question, estimator)| {
+        let of = |order| question.run(estimator, order).0;
+        let random = (1..=SEEDS).map(|seed| of(Order::Random(seed))).collect();
+        Ok((question.run(estimator, Order::Value), random, of(Order::LeastKnown)))
+    })?;
     let mut effort = Effort::default();
-    for model in all.iter().filter(|model| model.timings.len() >= GRID_MIN) {
-        let estimator = estimator(&others(all, model, left_out));
-        for question in OBJECTIVES.into_iter().filter_map(|factor| Question::new(model, factor, kind)) {
-            let cells = question.places.len() as f64;
-            let part = |count: usize| count as f64 / cells;
-            let (until, stopped) = question.run(&estimator, Order::Value);
-            effort.value.push(part(until));
-            effort.one.push(part(1));
-            if let Some((count, right)) = stopped {
-                effort.stopped.push(part(count));
-                effort.right += usize::from(right);
-            }
-            effort
-                .random
-                .extend((1..=SEEDS).map(|seed| part(question.run(&estimator, Order::Random(seed)).0)));
-            effort.least_known.push(part(question.run(&estimator, Order::LeastKnown).0));
+    for ((question, _), ((until, stopped), random, least_known)) in questions.iter().zip(answers) {
+        let random: Vec<usize> = random;
+        let part = |count: usize| count as f64 / question.places.len() as f64;
+        effort.value.push(part(until));
+        effort.one.push(part(1));
+        if let Some((count, right)) = stopped {
+            effort.stopped.push(part(count));
+            effort.right += usize::from(right);
         }
+        effort.random.extend(random.into_iter().map(part));
+        effort.least_known.push(part(least_known));
     }
-    effort
+    Ok(effort)
 }

@@ -1,19 +1,14 @@
 //! Errors on models that the estimator never saw, with none or a few cells measured.
 
-use estimator::{Estimator, Place, Timing};
+use estimator::{Place, Timing};
 
+use super::Failed;
 use super::baselines::Baseline;
 use super::data::Measured;
+use super::known::LeaveOut;
 
 /// Numbers of measured cells.
 pub const CELLS: [usize; 4] = [0, 1, 2, 4];
-
-/// What is left out of the known models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeftOut {
-    Model,
-    Family,
-}
 
 /// Errors of one data set, with one number of measured cells.
 #[derive(Default)]
@@ -26,8 +21,17 @@ pub struct Errors {
     pub inside: usize,
     /// Upper end of each interval divided by its lower end.
     pub widths: Vec<f64>,
-    /// Relative errors by model.
-    pub by_model: Vec<(String, Vec<f64>)>,
+    /// By model.
+    pub by_model: Vec<OfModel>,
+}
+
+/// Errors of one model.
+pub struct OfModel {
+    pub name: String,
+    /// Relative errors of the estimator on cells that were not measured.
+    pub errors: Vec<f64>,
+    /// How many of the cells' times are in the interval.
+    pub inside: usize,
 }
 
 pub fn median(values: &[f64]) -> f64 {
@@ -42,21 +46,8 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The known models when this one is left out.
-pub fn others<'a>(all: &'a [Measured], model: &Measured, left_out: LeftOut) -> Vec<&'a Measured> {
-    let is_kept = |other: &&Measured| match left_out {
-        LeftOut::Model => other.name != model.name,
-        LeftOut::Family => other.family != model.family,
-    };
-    all.iter().filter(is_kept).collect()
-}
-
-pub fn estimator(known: &[&Measured]) -> Estimator {
-    Estimator::new(&known.iter().map(|model| model.known()).collect::<Vec<_>>())
-}
-
 /// Cells spread over the grid without knowledge of the times: first the one in the middle, then always the one farthest from all before.
-fn spread(model: &Measured, count: usize) -> Vec<Timing> {
+pub fn spread(model: &Measured, count: usize) -> Vec<Timing> {
     let logs = |place: Place| (f64::from(place.batch).ln(), place.share.ln());
     let apart = |one: Place, other: (f64, f64)| {
         let one = logs(one);
@@ -86,27 +77,27 @@ fn spread(model: &Measured, count: usize) -> Vec<Timing> {
 }
 
 /// Errors for each of [`CELLS`].
-pub fn study(all: &[Measured], left_out: LeftOut) -> [Errors; CELLS.len()] {
+pub fn study(known: &LeaveOut<'_>) -> Result<[Errors; CELLS.len()], Failed> {
     let mut found: [Errors; CELLS.len()] = Default::default();
-    for model in all {
-        let known = others(all, model, left_out);
-        let estimator = estimator(&known);
+    for model in known.all {
+        let estimator = known.estimator(model)?;
+        let others = known.others(model);
         for (errors, count) in found.iter_mut().zip(CELLS) {
             let measured = spread(model, count);
             let estimate = estimator.estimate(Some(&model.network), &measured);
             // A baseline is corrected by the mean of its errors on the measured cells.
-            let plain = |baseline: Baseline, place| baseline.time_us(&known, &model.network, place);
+            let plain = |baseline: Baseline, place| baseline.time_us(&others, &model.network, place);
             let corrections = Baseline::ALL.map(|baseline| {
                 let error = |timing: &Timing| Some((timing.time_us / plain(baseline, timing.place)?).ln());
                 let logs: Vec<f64> = measured.iter().filter_map(error).collect();
                 (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
             });
-            let mut own = Vec::new();
+            let (mut own, mut inside) = (Vec::new(), 0);
             for Timing { place, time_us } in model.timings.iter().filter(|timing| !measured.contains(timing))
             {
                 let predicted = estimate.at(*place);
                 own.push((predicted.time_us / time_us - 1.0).abs());
-                errors.inside += usize::from((predicted.low_us..=predicted.high_us).contains(time_us));
+                inside += usize::from((predicted.low_us..=predicted.high_us).contains(time_us));
                 errors.widths.push(predicted.high_us / predicted.low_us);
                 for ((errors, baseline), factor) in
                     errors.baselines.iter_mut().zip(Baseline::ALL).zip(corrections)
@@ -115,8 +106,9 @@ pub fn study(all: &[Measured], left_out: LeftOut) -> [Errors; CELLS.len()] {
                 }
             }
             errors.ours.extend(&own);
-            errors.by_model.push((model.name.clone(), own));
+            errors.inside += inside;
+            errors.by_model.push(OfModel { name: model.name.clone(), errors: own, inside });
         }
     }
-    found
+    Ok(found)
 }

@@ -188,7 +188,11 @@ impl Bench<'_> {
         };
         Header {
             source: Origin::Predicted,
-            note: format!("{}version {}; memory of its files", self.note_prefix(engine), subject.version),
+            note: format!(
+                "{}version {}; weights: size of its files",
+                self.note_prefix(engine),
+                subject.version
+            ),
             shapes,
             weights_bytes: Some(bytes),
             ..self.header_of(subject, engine)

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use estimator::{Estimator, Known, Network, Operator, OperatorClass, Place, Timing, Work};
-use gpulet_core::profile::{Cell, Header, Line, Profile, RowShape, WorkLine};
+use estimator::{ArenaShare, Estimator, Known, Network, Operator, OperatorClass, Place, Timing, Work};
+use gpulet_core::profile::{ArenaLine, Cell, Header, Line, Profile, RowShape, WorkLine};
 use models::{Loader, ModelFiles, Operators};
 
 use super::machine::DEVICE;
@@ -21,6 +21,8 @@ pub struct KnownModels {
     pub estimator: Estimator,
     /// Usual 95th and 99th percentile as multiples of the median.
     tails: (f64, f64),
+    /// Working memory, as a part of the activations.
+    arenas: ArenaShare,
 }
 
 impl KnownModels {
@@ -46,7 +48,26 @@ impl KnownModels {
         }
         let known: Vec<Known> = alike.values().map(|profile| known(profile)).collect();
         let tails = tails(alike.values().flat_map(|profile| cells(profile))).unwrap_or(TAILS);
-        Self { names, engine: like.engine.clone(), estimator: Estimator::new(&known), tails }
+        let arenas = alike.values().zip(&known).flat_map(|(profile, known)| {
+            let lines = profile.lines().into_iter();
+            lines.filter_map(|line| match line {
+                Line::Arena(ArenaLine { batch, bytes }) => Some((&known.network, batch, bytes)),
+                _ => None,
+            })
+        });
+        let arenas = ArenaShare::of(arenas);
+        Self { names, engine: like.engine.clone(), estimator: Estimator::new(&known), tails, arenas }
+    }
+
+    /// Working memory of a model that never ran, for batches of these sizes: as much of its activations as any known model took.
+    pub fn arena_lines<'a>(
+        &'a self,
+        work: &'a Network,
+        batches: &'a [u32],
+    ) -> impl Iterator<Item = Line> + use<'a> {
+        let line =
+            |batch: &u32| Line::Arena(ArenaLine { batch: *batch, bytes: self.arenas.bytes(work, *batch) });
+        batches.iter().map(line)
     }
 
     /// Number of the models.

@@ -289,6 +289,7 @@ pub fn predict(
         ));
         if there.is_none() {
             lines.extend(work_lines(&work));
+            lines.extend(known.arena_lines(&work, &subject.batches));
         }
         recorder.record.forget_predictions(std::iter::once(model))?;
         if !lines.is_empty() {

@@ -3,9 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gpulet_core::memory_ledger::Need;
-
-use super::memory::ModelMemory;
 use super::staging::Staging;
 use super::{Catalog, LoadPriority};
 
@@ -20,23 +17,20 @@ impl Catalog {
                 // In this order, because a load that waits for the exchange keeps the layout as it is.
                 let staging = Staging::new(&self).await;
                 let _exchange = memory.exchange().await;
-                let next = memory.that_fit().into_iter().find(|(model, _)| !tried.contains(model));
-                let Some((model, need)) = next else { break };
+                let Some(model) = memory.that_fit().into_iter().find(|model| !tried.contains(model)) else {
+                    break;
+                };
                 tried.insert(model.clone());
-                load_again(staging, model, need, &memory).await;
+                load_again(staging, model).await;
             }
         }
     }
 }
 
-async fn load_again(mut staging: Staging, model: String, need: Need, memory: &ModelMemory) {
-    match staging.add_evicted(&model, LoadPriority::Background).await {
-        Some(Ok(())) => {
-            staging.commit().await;
-            tracing::info!(model, "loaded again: the memory that it was unloaded for is free");
-        }
-        // Others may have taken the memory. It is tried again after the next release.
-        Some(Err(_)) => memory.keep_evicted(model, need),
-        None => {}
+/// If it fails, others may have taken the memory: it stays evicted, and is tried again after the next release.
+async fn load_again(mut staging: Staging, model: String) {
+    if let Some(Ok(())) = staging.add_evicted(&model, LoadPriority::Background).await {
+        staging.commit().await;
+        tracing::info!(model, "loaded again: the memory that it was unloaded for is free");
     }
 }

@@ -61,14 +61,10 @@ impl ModelMemory {
     }
 
     /// Evicted models that fit now, each by itself.
-    pub fn that_fit(&self) -> Vec<(String, Need)> {
+    pub fn that_fit(&self) -> Vec<String> {
         let (ledger, evicted) = (self.lock(), self.evicted());
         let fits = |need: &Need| ledger.to_unload(need).is_ok_and(|leaving| leaving.is_empty());
-        evicted
-            .iter()
-            .filter(|(_, need)| fits(need))
-            .map(|(name, need)| (name.clone(), need.clone()))
-            .collect()
+        evicted.iter().filter(|(_, need)| fits(need)).map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -215,14 +211,29 @@ mod tests {
         ask(node, name, [1.0, 2.0], None).await.map_err(|refusal| refusal.message)
     }
 
+    /// A server with a best-effort model `job` that must leave for `large`, which the repository has by then.
+    async fn with_a_job(repository: &Path) -> Node {
+        add(repository, "job", 200);
+        let options = [("limits.model_memory", "400KiB"), ("models.job.class", "best_effort")];
+        let node = serving(repository, &[0], &options).await;
+        add(repository, "large", 290);
+        node
+    }
+
+    async fn until(condition: impl AsyncFn() -> bool) {
+        let holds = async {
+            while !condition().await {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), holds).await.unwrap();
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn best_effort_models_leave_for_others_and_return_when_memory_is_free() {
         let repository = tempfile::tempdir().unwrap();
-        add(repository.path(), "job", 200);
-        let options = [("limits.model_memory", "400KiB"), ("models.job.class", "best_effort")];
-        let node = serving(repository.path(), &[0], &options).await;
+        let node = with_a_job(repository.path()).await;
         add(repository.path(), "small", 90);
-        add(repository.path(), "large", 290);
         load(&node, "small").await.unwrap();
         assert_eq!(answers(&node, "job").await, Ok(true), "both fit");
 
@@ -246,12 +257,7 @@ mod tests {
         assert!(answers(&node, "job").await.is_err());
         let returns = tokio::spawn(std::sync::Arc::clone(node.catalog()).return_evicted());
         node.catalog().unload("large").await.unwrap();
-        let is_back = async {
-            while answers(&node, "job").await != Ok(true) {
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(std::time::Duration::from_secs(30), is_back).await.unwrap();
+        until(async || answers(&node, "job").await == Ok(true)).await;
 
         load(&node, "large").await.unwrap();
         node.catalog().unload("job").await.unwrap();
@@ -264,10 +270,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_model_gets_its_memory_at_any_moment_of_the_return_of_another() {
         let repository = tempfile::tempdir().unwrap();
-        add(repository.path(), "job", 200);
-        let options = [("limits.model_memory", "400KiB"), ("models.job.class", "best_effort")];
-        let node = serving(repository.path(), &[0], &options).await;
-        add(repository.path(), "large", 290);
+        let node = with_a_job(repository.path()).await;
         let returns = tokio::spawn(std::sync::Arc::clone(node.catalog()).return_evicted());
         for moment in 0..100 {
             load(&node, "large").await.unwrap();
@@ -277,6 +280,40 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
+        returns.abort();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_return_that_fails_is_tried_again_until_a_client_unloads_the_model() {
+        let repository = tempfile::tempdir().unwrap();
+        let node = with_a_job(repository.path()).await;
+        let description = repository.path().join("job/1/model.toml");
+        let right = std::fs::read(&description).unwrap();
+        let returns = tokio::spawn(std::sync::Arc::clone(node.catalog()).return_evicted());
+        let reason = || {
+            let row = node.catalog().index(false).into_iter().find(|row| row.name == "job").unwrap();
+            row.reason
+        };
+        let fail_to_return = async || {
+            load(&node, "large").await.unwrap();
+            std::fs::write(&description, "max_batch = 1\n").unwrap();
+            node.catalog().unload("large").await.unwrap();
+            until(async || reason().contains("model.toml")).await;
+            std::fs::write(&description, &right).unwrap();
+        };
+
+        fail_to_return().await;
+        assert_eq!(node.not_ready(), None, "an unloaded model does not keep the server from being ready");
+        load(&node, "large").await.unwrap();
+        node.catalog().unload("large").await.unwrap();
+        until(async || answers(&node, "job").await == Ok(true)).await;
+
+        fail_to_return().await;
+        node.catalog().unload("job").await.unwrap();
+        load(&node, "large").await.unwrap();
+        node.catalog().unload("large").await.unwrap();
+        load(&node, "large").await.unwrap();
+        assert!(answers(&node, "job").await.is_err(), "a client unloaded it since");
         returns.abort();
     }
 

@@ -138,7 +138,13 @@ impl Staging {
             return None;
         }
         let settings = self.catalog.settings.load().get(name).cloned();
-        Some(self.add_controlled(Files::AsBefore, valid, model, control, settings, priority).await)
+        let added = self.add_controlled(Files::AsBefore, valid, model, control, settings, priority).await;
+        // If it failed, the model stays evicted, unless a client loads or unloads it.
+        if added.is_ok() {
+            self.catalog.want(name, true);
+            self.catalog.forget_evicted(name);
+        }
+        Some(added)
     }
 
     pub(super) async fn add_from(
@@ -161,6 +167,8 @@ impl Staging {
         }
         let model = Arc::clone(self.catalog.models.entry(name.to_owned()).or_default().value());
         let control = Arc::clone(&model.control).lock_owned().await;
+        self.catalog.want(name, true);
+        self.catalog.forget_evicted(name);
         self.add_controlled(files, valid, model, control, settings, priority).await
     }
 
@@ -183,8 +191,6 @@ impl Staging {
         if is_asked {
             model.rollouts.forget_rejected();
         }
-        self.catalog.want(name, true);
-        self.catalog.forget_evicted(name);
         let mut load = StagedLoad {
             name: valid,
             _control: control,
