@@ -99,7 +99,7 @@ time, as in `tessera simulate`. The same command writes the same page, byte for 
 contention are those of iGniter's model, with 2 % of noise. The loop evaluates the load every second. Loading a model onto a\n\
 gpulet takes 2 s or 12 s. A change of plan loads several models and takes longer. A run starts with every model on every device, and the first {WARMUP} s do not count.\n\n\
 **Shortened.** A trace lasts 20 minutes (`twitter`: 24) and is scaled to keep at least {DEVICES} devices busy on average. The whole\n\
-study then takes about ten minutes of CPU time. Slower changes, such as a day at its real pace, are not covered.\n\n\
+study then takes about half an hour of CPU time. Slower changes, such as a day at its real pace, are not covered.\n\n\
 **How to read it.** *Attainment* is the part of all requests answered within their objective; *worst* is the lowest\n\
 attainment of a model. A device counts from the moment its first gpulet opens until its last one closes, so old gpulets\n\
 count during the bake time. *Least* is a lower bound for any scaler and any placement. It assumes that every batch\n\
