@@ -21,7 +21,7 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import np_to_triton_dtype
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "models"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "models"))
 import reference  # noqa: E402
 
 ZOO = Path(os.environ.get("TESSERA_ZOO", "zoo"))
