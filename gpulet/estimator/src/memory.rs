@@ -2,10 +2,13 @@
 
 use crate::network::Network;
 
+/// Bytes that an engine may take besides activations. Smaller arenas do not say which part of the activations was kept.
+const OVERHEAD: u64 = 1_000_000;
+
 /// How much of their activations models keep in memory at a time.
 ///
 /// An engine reuses memory of activations that are no longer needed, by rules that the operators alone do not say. So this is an upper end:
-/// the largest part that a known model took.
+/// the largest part that a known model took, at most all activations at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ArenaShare(f64);
 
@@ -19,16 +22,14 @@ impl Default for ArenaShare {
 impl ArenaShare {
     /// Learns from known arenas: the network, rows of the batch, and bytes in addition to the weights.
     pub fn of<'a>(arenas: impl IntoIterator<Item = (&'a Network, u32, u64)>) -> Self {
-        let parts = arenas.into_iter().filter_map(|(network, batch, bytes)| {
-            let all = activations(network, batch);
-            (all > 0.0).then(|| bytes as f64 / all)
-        });
-        parts.reduce(f64::max).map_or_else(Self::default, Self)
+        let large = arenas.into_iter().filter(|(.., bytes)| *bytes >= OVERHEAD);
+        let parts = large.map(|(network, batch, bytes)| bytes as f64 / activations(network, batch).max(1.0));
+        parts.reduce(f64::max).map_or_else(Self::default, |part| Self(part.min(1.0)))
     }
 
     /// Bytes that a batch needs at most, in addition to the weights.
     pub fn bytes(self, network: &Network, batch: u32) -> u64 {
-        (self.0 * activations(network, batch)).ceil() as u64
+        OVERHEAD + (self.0 * activations(network, batch)).ceil() as u64
     }
 }
 
@@ -48,9 +49,18 @@ mod tests {
 
     #[test]
     fn the_largest_part_of_known_models_counts() {
-        let (one, other, empty) = (network(1_000.0), network(500.0), network(0.0));
-        let share = ArenaShare::of([(&one, 2, 500), (&other, 4, 1_000), (&empty, 1, 9)]);
-        assert_eq!(share.bytes(&network(300.0), 8), 1_200);
-        assert_eq!(ArenaShare::of([]).bytes(&network(300.0), 8), 2_400);
+        let (one, other) = (network(10_000_000.0), network(5_000_000.0));
+        let share = ArenaShare::of([(&one, 2, 5_000_000), (&other, 4, 10_000_000)]);
+        assert_eq!(share.bytes(&network(3_000_000.0), 8), OVERHEAD + 12_000_000);
+        assert_eq!(ArenaShare::of([]).bytes(&network(300.0), 8), OVERHEAD + 2_400);
+    }
+
+    #[test]
+    fn what_an_engine_takes_for_small_models_says_nothing_of_large_ones() {
+        let (small, large) = (network(1_000.0), network(10_000_000.0));
+        for bytes in [500_000, 2_000_000] {
+            let share = ArenaShare::of([(&small, 1, bytes)]);
+            assert_eq!(share.bytes(&large, 1), OVERHEAD + 10_000_000);
+        }
     }
 }

@@ -333,8 +333,8 @@ times. *Predicted*: plans are made from the upper ends of the intervals, as `tes
 fn memory(memory: &Memory) -> String {
     format!(
         "\n### Working memory\n\n\
-A profile from `--predict` has, as the working memory of a batch, the largest part of its activations that a known model kept in memory. With the family left
-out, {} of {} measured batches need no more. The bound is {:.1} times what they need in the median, of batches that need {} MB or more.\n",
+A profile from `--predict` has, as the working memory of a batch, the largest part of its activations that a known model kept in memory, and 1 MB. With the family
+left out, {} of {} measured batches need no more. The bound is {:.1} times what they need in the median, of batches that need {} MB or more.\n",
         memory.inside,
         memory.arenas,
         median(&memory.ratios),
