@@ -2,9 +2,6 @@
 
 use crate::network::Network;
 
-/// Bytes that an engine may take besides activations. Smaller arenas do not say which part of the activations was kept.
-const OVERHEAD: u64 = 1_000_000;
-
 /// How much of their activations models keep in memory at a time.
 ///
 /// An engine reuses memory of activations that are no longer needed, by rules that the operators alone do not say. So this is an upper end:
@@ -20,16 +17,19 @@ impl Default for ArenaShare {
 }
 
 impl ArenaShare {
+    /// Bytes that an engine may take besides activations. Smaller arenas do not say which part of the activations was kept.
+    pub const OVERHEAD: u64 = 1_000_000;
+
     /// Learns from known arenas: the network, rows of the batch, and bytes in addition to the weights.
     pub fn of<'a>(arenas: impl IntoIterator<Item = (&'a Network, u32, u64)>) -> Self {
-        let large = arenas.into_iter().filter(|(.., bytes)| *bytes >= OVERHEAD);
+        let large = arenas.into_iter().filter(|(.., bytes)| *bytes >= Self::OVERHEAD);
         let parts = large.map(|(network, batch, bytes)| bytes as f64 / activations(network, batch).max(1.0));
         parts.reduce(f64::max).map_or_else(Self::default, |part| Self(part.min(1.0)))
     }
 
     /// Bytes that a batch needs at most, in addition to the weights.
     pub fn bytes(self, network: &Network, batch: u32) -> u64 {
-        OVERHEAD + (self.0 * activations(network, batch)).ceil() as u64
+        Self::OVERHEAD + (self.0 * activations(network, batch)).ceil() as u64
     }
 }
 
@@ -51,8 +51,8 @@ mod tests {
     fn the_largest_part_of_known_models_counts() {
         let (one, other) = (network(10_000_000.0), network(5_000_000.0));
         let share = ArenaShare::of([(&one, 2, 5_000_000), (&other, 4, 10_000_000)]);
-        assert_eq!(share.bytes(&network(3_000_000.0), 8), OVERHEAD + 12_000_000);
-        assert_eq!(ArenaShare::of([]).bytes(&network(300.0), 8), OVERHEAD + 2_400);
+        assert_eq!(share.bytes(&network(3_000_000.0), 8), ArenaShare::OVERHEAD + 12_000_000);
+        assert_eq!(ArenaShare::of([]).bytes(&network(300.0), 8), ArenaShare::OVERHEAD + 2_400);
     }
 
     #[test]
@@ -60,7 +60,7 @@ mod tests {
         let (small, large) = (network(1_000.0), network(10_000_000.0));
         for bytes in [500_000, 2_000_000] {
             let share = ArenaShare::of([(&small, 1, bytes)]);
-            assert_eq!(share.bytes(&large, 1), OVERHEAD + 10_000_000);
+            assert_eq!(share.bytes(&large, 1), ArenaShare::OVERHEAD + 10_000_000);
         }
     }
 }

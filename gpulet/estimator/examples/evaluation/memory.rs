@@ -10,12 +10,9 @@ pub struct Memory {
     pub arenas: usize,
     /// How many need no more than the bound.
     pub inside: usize,
-    /// Bound divided by need, of each arena of at least [`BYTES_MIN`].
+    /// Bound divided by need, of each arena of at least [`ArenaShare::OVERHEAD`].
     pub ratios: Vec<f64>,
 }
-
-/// Arenas below this are mostly the allocator's overhead.
-pub const BYTES_MIN: u64 = 1_000_000;
 
 pub fn study(known: &LeaveOut<'_>) -> Memory {
     let mut memory = Memory::default();
@@ -29,7 +26,7 @@ pub fn study(known: &LeaveOut<'_>) -> Memory {
             let bound = share.bytes(&model.network, *batch);
             memory.arenas += 1;
             memory.inside += usize::from(*bytes <= bound);
-            if *bytes >= BYTES_MIN {
+            if *bytes >= ArenaShare::OVERHEAD {
                 memory.ratios.push(bound as f64 / *bytes as f64);
             }
         }

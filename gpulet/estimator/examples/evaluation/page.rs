@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use estimator::ArenaShare;
+
 use super::baselines::Baseline;
 use super::data::{DataSet, Measured};
 use super::families::is_for_choices;
-use super::memory::{BYTES_MIN, Memory};
+use super::memory::Memory;
 use super::orders::{Effort, GRID_MIN, SAME, SEEDS};
 use super::plans::{MODELS, PROBLEMS, Quality, WAYS};
 use super::unseen::{CELLS, Errors, OfModel, median};
@@ -338,6 +340,6 @@ left out, {} of {} measured batches need no more. The bound is {:.1} times what 
         memory.inside,
         memory.arenas,
         median(&memory.ratios),
-        BYTES_MIN / 1_000_000
+        ArenaShare::OVERHEAD / 1_000_000
     )
 }
