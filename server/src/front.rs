@@ -15,6 +15,7 @@ use node::request_log::Span;
 use oip::{InferRequest, InferResponse, Limits, TensorData};
 use router::Gather;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use crate::budget::BodyBudget;
 use crate::classification;
@@ -91,7 +92,7 @@ pub struct Front {
     /// One permit for each page that may follow it.
     pub viewers: Arc<Semaphore>,
     leaving: AtomicBool,
-    draining: AtomicBool,
+    draining: CancellationToken,
     in_flight: Arc<InFlight>,
 }
 
@@ -128,7 +129,7 @@ impl Front {
             what_if: WhatIf::default(),
             viewers: Arc::new(Semaphore::new(VIEWERS)),
             leaving: AtomicBool::new(false),
-            draining: AtomicBool::new(false),
+            draining: CancellationToken::new(),
             in_flight: Arc::new(in_flight),
         }
     }
@@ -283,8 +284,13 @@ impl Front {
     /// From now on no request is taken and readiness is false; those in flight go on.
     pub fn begin_drain(&self) {
         self.begin_to_leave();
-        self.draining.store(true, Ordering::SeqCst);
+        self.draining.cancel();
         self.signals.end();
+    }
+
+    /// Returns once a drain has begun.
+    pub async fn draining(&self) {
+        self.draining.cancelled().await;
     }
 
     /// Whether the server is about to stop: clients should send their next request elsewhere.
@@ -337,7 +343,7 @@ impl Front {
     /// # Errors
     /// It is.
     pub fn takes_requests(&self) -> Result<(), Refusal> {
-        if self.draining.load(Ordering::SeqCst) {
+        if self.draining.is_cancelled() {
             return Err(Refusal::new(
                 Reason::Draining,
                 "the server is shutting down: send requests elsewhere",

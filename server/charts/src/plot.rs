@@ -7,7 +7,7 @@ use crate::frame::{Frame, TOP};
 use crate::layout::Layout;
 use crate::legend;
 use crate::series::Series;
-use crate::svg::{LINE, Svg};
+use crate::svg::{LABEL, LINE, Svg, VALUE_GAP};
 
 /// Distance between the names of two vertical lines.
 const ROW: f64 = 14.0;
@@ -105,12 +105,9 @@ impl Plot {
 
     fn frame(&self, layout: &Layout) -> Frame {
         let keys = legend::width(&self.series, layout);
-        let (left, right) =
-            if layout.narrow { (62.0, layout.width - 14.0) } else { (76.0, layout.width - keys.max(16.0)) };
         let bottom = if layout.narrow { 260.0 } else { legend::bottom(&self.series).max(352.0) };
         let points = || self.series.iter().flat_map(|series| series.points.iter());
         let across = self.across.unwrap_or_else(|| extent(points().map(|point| point.0)));
-        let x = Axis::exact(across.0, across.1, (left, right));
         let y = match self.up {
             Some((from, to)) => Axis::exact(from, to, (bottom, TOP)),
             None => {
@@ -120,6 +117,11 @@ impl Plot {
                 Axis::round(0.0, highest, (bottom, TOP))
             }
         };
+        let values = y.ticks().into_iter().map(|tick| layout.text(&y.label(tick))).fold(0.0, f64::max);
+        let (least, right) =
+            if layout.narrow { (62.0, layout.width - 14.0) } else { (76.0, layout.width - keys.max(16.0)) };
+        let left = f64::max(least, LABEL + values + VALUE_GAP);
+        let x = Axis::exact(across.0, across.1, (left, right));
         Frame { x, y, left, right, bottom }
     }
 
@@ -249,6 +251,16 @@ mod tests {
             .filter_map(|sign| Some(sign.split_once(" d=\"M")?.1.split('m').next()?.to_owned()))
             .collect();
         assert_eq!(places.len(), 2 * 5 + 2, "five signs a line and two keys: {places:?}");
+    }
+
+    #[test]
+    fn long_values_leave_room_for_the_label_of_their_axis() {
+        let series = Series::new("a", Some(0), vec![(0.0, 0.0), (1.0, 4e9)]);
+        let plot = Plot { vertical: "rows/s".to_owned(), series: vec![series], ..Plot::default() };
+        for layout in [Layout::BROAD, Layout::NARROW] {
+            let width = layout.text("4,000,000,000");
+            assert!(plot.frame(&layout).left - VALUE_GAP - width >= LABEL, "{layout:?}");
+        }
     }
 
     #[test]

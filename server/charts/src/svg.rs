@@ -7,6 +7,10 @@ use crate::markup::escape;
 
 /// Distance between two lines of keys or of wrapped text.
 pub(crate) const LINE: f64 = 17.0;
+/// Where the label of a vertical axis ends, with the gap after it.
+pub(crate) const LABEL: f64 = 20.0;
+/// Distance between a value of a vertical axis and its line of the grid.
+pub(crate) const VALUE_GAP: f64 = 8.0;
 /// Width of a letter of a title.
 const TITLE_LETTER: f64 = 9.0;
 
@@ -73,7 +77,7 @@ impl Svg {
     /// A horizontal line of the grid with its value at the left.
     pub fn grid_line(&mut self, left: f64, right: f64, y: f64, value: &str) {
         let points = format!("M{left} {y:.1}H{right:.1}");
-        self.path("grid", &points).text("", "end", left - 8.0, y + 4.0, value).line();
+        self.path("grid", &points).text("", "end", left - VALUE_GAP, y + 4.0, value).line();
     }
 
     /// A tick below a horizontal axis, with its value.

@@ -101,11 +101,14 @@ pub async fn events(State(front): State<Arc<Front>>) -> Result<Response, Refused
     tokio::spawn(async move {
         let _viewer = viewer;
         let mut looks = front.activity.looks();
-        while front.live() && !front.leaving() {
+        while front.live() {
             let Ok(json) = front.activity.json(&front.service.node) else { return };
             let event = Bytes::from([b"data: ".as_slice(), &json, b"\n\n"].concat());
             let sent = async { events.send(Ok(event)).await.is_ok() && looks.changed().await.is_ok() };
             tokio::select! {
+                biased;
+                // There are no looks after it, and an open page would delay the end of the server.
+                () = front.draining() => return,
                 () = events.closed() => return,
                 sent = sent => if !sent { return },
             }

@@ -10,6 +10,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::*;
 use crate::testing;
 
+const BOUND: std::time::Duration = std::time::Duration::from_secs(20);
+
 struct Answer {
     status: StatusCode,
     headers: http::HeaderMap,
@@ -232,7 +234,6 @@ async fn http_1_1_requires_a_host_and_http_1_0_does_not() {
 
 /// The status of each answer on a connection, after which the server must have closed it.
 async fn statuses(service: &HttpService, sent: &[u8]) -> Vec<String> {
-    const BOUND: std::time::Duration = std::time::Duration::from_secs(20);
     let (mut client, server) = tokio::io::duplex(64 * 1024);
     let answering = service.clone();
     let answer = crate::listener::service(move |request| answering.clone().answer(request));
@@ -331,6 +332,23 @@ async fn a_drain_refuses_and_says_when_to_come_back() {
     assert_eq!(get(&service, "/v2/health/live").await.status, StatusCode::OK);
     front.idle().await;
     assert_eq!(front.in_flight(), 0);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_page_that_follows_the_server_does_not_delay_a_drain() {
+    let front = testing::front().await;
+    let service = HttpService::new(Arc::clone(&front));
+    let pages = front.viewers.available_permits();
+    let drain = async {
+        while front.viewers.available_permits() == pages {
+            tokio::task::yield_now().await;
+        }
+        front.begin_drain();
+    };
+    let both = async { tokio::join!(get(&service, "/v2/activity/events"), drain) };
+    let (followed, ()) = tokio::time::timeout(BOUND, both).await.expect("the stream ends in time");
+    assert_eq!(followed.status, StatusCode::OK);
+    assert_eq!(front.viewers.available_permits(), pages, "the stream ended without another look");
 }
 
 #[tokio::test(flavor = "current_thread")]

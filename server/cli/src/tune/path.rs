@@ -9,21 +9,22 @@ pub struct Step {
     pub feasible: bool,
 }
 
-/// Capacity of each trial and the best so far. `known` trials were in the file before.
+/// Rows per second of each trial of a search, and the best so far.
 pub fn plot(title: String, steps: &[Step], default: Option<f64>) -> Plot {
     let number = |at: usize| at.saturating_add(1) as f64;
     let dots = |feasible: bool| {
         let of = steps.iter().enumerate().filter(|(_, step)| step.feasible == feasible);
         of.map(|(at, step)| (number(at), step.rows_per_s)).collect::<Vec<_>>()
     };
-    let mut best = 0.0_f64;
-    let line = steps.iter().enumerate().map(|(at, step)| {
+    // The best changes at a trial and not between two.
+    let (mut best, mut line) = (f64::NAN, Vec::with_capacity(2 * steps.len()));
+    for (at, step) in steps.iter().enumerate() {
+        line.push((number(at), best));
         if step.feasible {
             best = best.max(step.rows_per_s);
         }
-        (number(at), if best > 0.0 { best } else { f64::NAN })
-    });
-    let line: Vec<(f64, f64)> = line.collect();
+        line.push((number(at), best));
+    }
     let mut series = vec![
         Series { name: "best so far".to_owned(), colour: None, strong: true, points: line },
         Series::new("trial", Some(0), dots(true)),
@@ -50,9 +51,13 @@ mod tests {
         let step = |rows_per_s, feasible| Step { rows_per_s, feasible };
         let steps = [step(9.0, false), step(3.0, true), step(2.0, true), step(5.0, true)];
         let plot = plot("t".to_owned(), &steps, Some(4.0));
-        let best: Vec<f64> = plot.series[0].points.iter().map(|point| point.1).collect();
-        assert!(best[0].is_nan());
-        assert_eq!(&best[1..], [3.0, 3.0, 5.0]);
+        let line = plot.series[0].points.iter().filter(|point| !point.1.is_nan());
+        let line: Vec<(f64, f64)> = line.copied().collect();
+        assert_eq!(
+            line,
+            [(2.0, 3.0), (3.0, 3.0), (3.0, 3.0), (4.0, 3.0), (4.0, 5.0)],
+            "a step at the fourth trial"
+        );
         assert_eq!((plot.series[1].points.len(), plot.series[2].points.len()), (3, 1));
         assert!(charts::file(&plot).starts_with("<svg"));
     }

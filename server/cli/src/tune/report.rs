@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use charts::{Plot, document, escape, figure, paragraph, plain, table};
+use charts::{Plot, document, escape, figure, number, paragraph, plain, table};
 use models::TimeSpan;
 use node::output;
 use serde::Serialize;
@@ -179,8 +179,10 @@ impl Report<'_> {
             file: self.file,
         };
         let head = format!(
-            "# `tessera tune`: model `{}` serves {:.1} rows/s within {} on {cores} cores.\n",
-            self.subject.name, winner.measurement.rows_per_s, self.slo
+            "# `tessera tune`: model `{}` serves {} rows/s within {} on {cores} cores.\n",
+            self.subject.name,
+            number(winner.measurement.rows_per_s),
+            self.slo
         );
         Ok(Some(head + &sections(winner.configuration, &about)?))
     }
@@ -193,7 +195,7 @@ impl Report<'_> {
                 setup.to_string(),
                 batch.to_string(),
                 format!("{:.2}", one.p99_us / 1e3),
-                format!("{:.1}", one.rows_per_s),
+                number(one.rows_per_s),
             ]
         });
         let rows: Vec<Vec<String>> = rows.collect();
@@ -211,7 +213,7 @@ impl Report<'_> {
     fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let shown = |confirmed: &Confirmed| {
-            format!("{:.1} rows/s: {}", confirmed.measurement.rows_per_s, confirmed.configuration)
+            format!("{} rows/s: {}", number(confirmed.measurement.rows_per_s), confirmed.configuration)
         };
         match self.winner() {
             Some(winner) => {
@@ -253,10 +255,14 @@ impl Report<'_> {
             ));
         }
         let known = if self.known > 0 { format!(" after {} of the file", self.known) } else { String::new() };
+        let extra = match self.confirmation.extra_trials {
+            0 => String::new(),
+            extra => format!(" and {extra} of other batches of the default settings"),
+        };
         lines.push(format!(
-            "{}{known}, of {} configurations, in {}; stopped because {}",
+            "{}{known}{extra}, of {} configurations, in {}; stopped because {}",
             plural(self.trials, "trial"),
-            self.space.len(),
+            number(self.space.len() as f64),
             time_words(self.seconds),
             self.stopped.text()
         ));
@@ -280,14 +286,14 @@ impl Report<'_> {
         self.measured.in_order().filter_map(|(index, result)| Some((self.space.get(index)?, result?)))
     }
 
+    /// The trials of the search, without those that came after it.
     fn picture(&self) -> Plot {
-        let steps: Vec<Step> = self
-            .ran()
-            .map(|(_, one)| Step {
-                rows_per_s: one.rows_per_s,
-                feasible: self.objective.capacity(&one).is_some(),
-            })
-            .collect();
+        let of_search = self.measured.len().saturating_sub(self.confirmation.extra_trials);
+        let steps = self.measured.in_order().take(of_search).filter_map(|(_, result)| {
+            let one = result?;
+            Some(Step { rows_per_s: one.rows_per_s, feasible: self.objective.capacity(&one).is_some() })
+        });
+        let steps: Vec<Step> = steps.collect();
         let title = format!("{}: search `{}`, objective {}", self.subject.name, self.search, self.slo);
         plot(title, &steps, self.confirmation.default.map(|default| default.measurement.rows_per_s))
     }
@@ -307,7 +313,7 @@ impl Report<'_> {
                 at.saturating_add(1).to_string(),
                 configuration.to_string(),
                 format!("{:.2}", one.p99_us / 1e3),
-                format!("{:.1}", one.rows_per_s),
+                number(one.rows_per_s),
                 if self.objective.capacity(&one).is_some() { "yes" } else { "no" }.to_owned(),
             ])
         });

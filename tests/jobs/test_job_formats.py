@@ -13,7 +13,7 @@ import pytest
 
 from fixtures import models
 from fixtures.tessera import Tessera
-from lifecycle.test_jobs import job
+from jobs.test_jobs import job
 
 ROWS = 300
 
