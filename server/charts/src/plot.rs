@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_leave_room_for_the_label_of_their_axis() {
+    fn long_values_do_not_touch_the_label_of_their_axis() {
         let series = Series::new("a", Some(0), vec![(0.0, 0.0), (1.0, 4e9)]);
         let plot = Plot { vertical: "rows/s".to_owned(), series: vec![series], ..Plot::default() };
         for layout in [Layout::BROAD, Layout::NARROW] {
