@@ -149,8 +149,11 @@ def nearest(x: np.ndarray, labels: np.ndarray) -> onnx.ModelProto:
 
 def tessera(*options: object) -> str:
     done = subprocess.run([os.environ["TESSERA_BIN"], *map(str, options)], capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
+    # 3 says that the client was late. Requests count from when they were due, so the figures of the server are only worse for it.
+    if done.returncode != 0 and (done.returncode, options[0]) != (3, "load"):
         sys.exit(f"tessera {options[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
+    if done.returncode:
+        print("the client was late", file=sys.stderr)
     return done.stdout
 
 
