@@ -339,15 +339,14 @@ async fn a_page_that_follows_the_server_does_not_delay_a_drain() {
     let front = testing::front().await;
     let service = HttpService::new(Arc::clone(&front));
     let pages = front.viewers.available_permits();
-    let drain = async {
-        while front.viewers.available_permits() == pages {
-            tokio::task::yield_now().await;
-        }
-        front.begin_drain();
-    };
-    let both = async { tokio::join!(get(&service, "/v2/activity/events"), drain) };
-    let (followed, ()) = tokio::time::timeout(BOUND, both).await.expect("the stream ends in time");
-    assert_eq!(followed.status, StatusCode::OK);
+    let request = Request::get("/v2/activity/events").header(HOST, "localhost").body(Full::new(Bytes::new()));
+    let response = service.clone().answer(request.unwrap()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut body = response.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.starts_with(b"data: "), "{first:?}");
+    front.begin_drain();
+    tokio::time::timeout(BOUND, body.collect()).await.expect("the stream ends in time").unwrap();
     assert_eq!(front.viewers.available_permits(), pages, "the stream ended without another look");
 }
 
