@@ -11,21 +11,12 @@ const WAYS: [(ObjectiveSplit, Deadlines); 4] = [
     (ObjectiveSplit::Even, Deadlines::Static),
     (ObjectiveSplit::Nexus, Deadlines::Static),
 ];
-/// Fewest and most simulations of a way. Each has other requests than the run that is planned for, and the same for all ways.
-const TRIALS_MIN: usize = 3;
-const TRIALS_MAX: usize = 12;
-/// A way is dropped once it is behind the best by more than this many standard errors of their difference.
-const CLEARLY: f64 = 2.0;
+/// Simulations of each way. Each has other requests than the run that is planned for.
+const TRIALS: u64 = 3;
 /// Nanoseconds of the workload that each simulates at most.
 const TRIAL: u64 = 60_000_000_000;
 /// Added to the seed for each trial.
 const OTHER_SEED: u64 = 0x9e37_79b9;
-
-/// A way with the share of requests in time of each trial.
-struct Tried {
-    workload: Workload,
-    in_time: Vec<f64>,
-}
 
 /// The workload with the way for these pipelines that answers the most requests in time; `simulated` says which share that is. All have
 /// the same way: one for each of them was no better on other requests than those it was chosen with, and once much worse.
@@ -37,53 +28,22 @@ pub(crate) fn choose(
     planned: &[u32],
     simulated: impl Fn(&Workload) -> Result<f64, SimError>,
 ) -> Result<Workload, SimError> {
-    let ways = WAYS.iter().map(|way| {
-        let workload = planned.iter().fold(workload.clone(), |tried, &number| with(&tried, number, way));
-        Tried { workload, in_time: Vec::with_capacity(TRIALS_MAX) }
-    });
-    let (mut left, mut refused) = (ways.collect::<Vec<Tried>>(), None);
-    for trial in 1..=TRIALS_MAX {
-        let mut tried = Vec::with_capacity(left.len());
-        for mut way in left {
-            match simulated(&other_requests(&way.workload, trial)?) {
-                Ok(share) => {
-                    way.in_time.push(share);
-                    tried.push(way);
-                }
-                // Some divisions leave a stage less time than it needs on any gpulet.
-                Err(why @ SimError::Workload(_)) if workload.partition.is_some() => refused = Some(why),
-                Err(why) => return Err(why),
-            }
-        }
-        // Ways that are equal in all trials count once: the first of them stays.
-        tried.sort_by(|one, other| mean(&other.in_time).total_cmp(&mean(&one.in_time)));
-        if trial >= TRIALS_MIN && !tried.is_empty() {
-            let best = tried.remove(0);
-            tried.retain(|way| !is_clearly_behind(&way.in_time, &best.in_time));
-            tried.insert(0, best);
-        }
-        left = tried;
-        if left.len() < 2 {
-            break;
+    let (mut best, mut refused) = (None, None);
+    for way in &WAYS {
+        let tried = planned.iter().fold(workload.clone(), |tried, &number| with(&tried, number, way));
+        match attainment(&tried, &simulated) {
+            Ok(good) if best.as_ref().is_none_or(|(_, most)| good > *most) => best = Some((tried, good)),
+            Ok(_) => {}
+            // Some divisions leave a stage less time than it needs on any gpulet.
+            Err(why @ SimError::Workload(_)) if workload.partition.is_some() => refused = Some(why),
+            Err(why) => return Err(why),
         }
     }
-    match (left.into_iter().next(), refused) {
-        (Some(best), _) => Ok(best.workload),
+    match (best, refused) {
+        (Some((best, _)), _) => Ok(best),
         (None, Some(why)) => Err(why),
         (None, None) => Ok(workload.clone()),
     }
-}
-
-/// Whether a way is behind the best one by more than chance, or equal to it, trial by trial.
-fn is_clearly_behind(way: &[f64], best: &[f64]) -> bool {
-    let behind: Vec<f64> = best.iter().zip(way).map(|(best, way)| best - way).collect();
-    let (mean, count) = (mean(&behind), behind.len() as f64);
-    let variance = behind.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
-    mean >= CLEARLY * (variance / count).sqrt()
-}
-
-fn mean(of: &[f64]) -> f64 {
-    of.iter().sum::<f64>() / (of.len() as f64).max(1.0)
 }
 
 fn with(workload: &Workload, number: u32, (split, deadlines): &(ObjectiveSplit, Deadlines)) -> Workload {
@@ -95,24 +55,19 @@ fn with(workload: &Workload, number: u32, (split, deadlines): &(ObjectiveSplit, 
     changed
 }
 
-/// The workload with the requests of a trial.
-fn other_requests(workload: &Workload, trial: usize) -> Result<Workload, SimError> {
+/// The mean share of requests in time.
+fn attainment(
+    workload: &Workload,
+    simulated: impl Fn(&Workload) -> Result<f64, SimError>,
+) -> Result<f64, SimError> {
     let short = match workload.extent {
         Extent::Time(time) if time > TRIAL + workload.warmup => workload.lasting(TRIAL + workload.warmup)?,
         _ => workload.clone(),
     };
-    Ok(short.with_seed(short.seed.wrapping_add(OTHER_SEED.wrapping_mul(trial as u64))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_way_that_is_behind_by_more_than_chance_is_dropped() {
-        let best = [0.90, 0.80, 0.85];
-        assert!(is_clearly_behind(&[0.88, 0.78, 0.83], &best), "always by as much");
-        assert!(!is_clearly_behind(&[0.92, 0.75, 0.84], &best), "ahead in one trial");
-        assert!(is_clearly_behind(&best, &best), "equal ways count once");
-    }
+    let trial = |number: u64| {
+        let other = short.with_seed(short.seed.wrapping_add(OTHER_SEED.wrapping_mul(number)));
+        simulated(&other)
+    };
+    let all = (1..=TRIALS).map(trial).sum::<Result<f64, SimError>>()?;
+    Ok(all / TRIALS as f64)
 }

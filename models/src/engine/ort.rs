@@ -146,8 +146,13 @@ fn configure(
         builder = builder.with_config_entry(INITIALIZERS_OUTSIDE_ARENA, "1")?;
     }
     if threads > 1 || operators > 1 {
-        let helpers = Pool::new(library.nursery().clone(), options.cores.clone(), options.idle_priority);
-        builder = builder.with_thread_manager(helpers)?;
+        // With fewer cores than threads, the threads are not pinned.
+        let cores = options.cores.get(..threads.max(operators)).unwrap_or_default();
+        builder = builder.with_thread_manager(Pool::new(
+            library.nursery().clone(),
+            cores,
+            options.idle_priority,
+        ))?;
     }
     Ok(builder)
 }

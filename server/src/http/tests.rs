@@ -335,6 +335,22 @@ async fn a_drain_refuses_and_says_when_to_come_back() {
 }
 
 #[tokio::test(flavor = "current_thread")]
+async fn a_page_that_follows_the_server_does_not_delay_a_drain() {
+    let front = testing::front().await;
+    front.activity.look(&front.service.node).await;
+    let pages = front.viewers.available_permits();
+    let request = Request::get("/v2/activity/events").header(HOST, "localhost").body(Full::new(Bytes::new()));
+    let response = HttpService::new(Arc::clone(&front)).answer(request.unwrap()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut body = response.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.starts_with(b"data: "), "{first:?}");
+    front.begin_drain();
+    tokio::time::timeout(BOUND, body.collect()).await.expect("the stream ends in time").unwrap();
+    assert_eq!(front.viewers.available_permits(), pages, "the stream ended without another look");
+}
+
+#[tokio::test(flavor = "current_thread")]
 async fn regions_are_registered_over_rest() {
     let service = HttpService::new(testing::front().await);
     assert_eq!(get(&service, "/v2/systemsharedmemory/status").await.json(), serde_json::json!([]));

@@ -30,9 +30,6 @@ NAMES = sorted(path.parent.name for path in ZOO.glob("*/reference.npz"))
 # The variant with a free batch runs the same graph, on the same cases and on batches of them: --long runs both.
 REPEATED = {name for name in NAMES if f"{name}_batched" in NAMES} - {"squeezenet"}
 
-# Convolutions like those of bvlc_alexnet and zfnet512, but minutes of them.
-LONG = {("tract", "vgg19_batched")}
-
 # |answer - reference| <= absolute + relative * |reference|. The order of sums depends on the batch size and the
 # number of threads; tract has its own kernels.
 TOLERANCE = {"ort": (1e-5, 1e-4), "tract": (1e-4, 2e-3)}
@@ -90,8 +87,6 @@ def assert_close(engine: str, name: str, found: np.ndarray, wanted: np.ndarray) 
 def test_equals_onnxruntime(request: pytest.FixtureRequest, client: Client, engine: str, name: str) -> None:
     if name in REPEATED and not request.config.getoption("--long"):
         pytest.skip(f"the same graph as {name}_batched: only with --long")
-    if (engine, name) in LONG and not request.config.getoption("--long"):
-        pytest.skip(f"{name} on {engine} takes minutes: only with --long")
     if engine == "tract" and name in TRACT_REFUSES:
         with pytest.raises(InferenceServerException) as caught:
             client.http.load_model(name)

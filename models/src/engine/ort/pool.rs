@@ -4,6 +4,7 @@
 //! [background priority](crate::enter_background). So a thread of ordinary priority starts the helpers, which then take the priority
 //! of their lane.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
@@ -69,19 +70,20 @@ pub(super) fn as_on_lane<T: Send + 'static>(
         .ok_or_else(|| "the thread that loads the model panicked".to_owned())
 }
 
-/// The helpers of one session. Like the lane's own thread, each may run on every core of the lane: a helper that is pinned to one core waits
-/// while the lane's thread has it, with another core idle.
+/// The helpers of one session.
 pub(super) struct Pool {
     nursery: Nursery,
-    /// Empty: wherever the kernel likes.
+    /// One for each helper; empty: wherever the kernel likes.
     cores: Vec<usize>,
     idle_priority: bool,
+    started: AtomicUsize,
 }
 
 impl Pool {
-    /// Helpers for a session of a lane with these cores.
-    pub fn new(nursery: Nursery, cores: Vec<usize>, idle_priority: bool) -> Self {
-        Self { nursery, cores, idle_priority }
+    /// Helpers for a session whose own thread has the first of these cores.
+    pub fn new(nursery: Nursery, cores: &[usize], idle_priority: bool) -> Self {
+        let cores = cores.iter().skip(1).copied().collect();
+        Self { nursery, cores, idle_priority, started: AtomicUsize::new(0) }
     }
 }
 
@@ -89,15 +91,18 @@ impl ThreadManager for Pool {
     type Thread = JoinHandle<()>;
 
     fn create(&self, work: impl FnOnce() + Send + 'static) -> ::ort::Result<Self::Thread> {
-        let (cores, idle_priority) = (self.cores.clone(), self.idle_priority);
-        let confined = move || {
-            if let Err(error) = stay_on(&cores) {
-                tracing::warn!(?cores, %error, "a helper of a session runs on any core");
+        let idle_priority = self.idle_priority;
+        let core = self.cores.get(self.started.fetch_add(1, Ordering::Relaxed)).copied();
+        let pinned = move || {
+            if let Some(core) = core
+                && let Err(error) = stay_on(&[core])
+            {
+                tracing::warn!(core, %error, "a helper of a session runs unpinned");
             }
             take_priority(idle_priority);
             work();
         };
-        self.nursery.start(Box::new(confined)).map_err(|error| ::ort::Error::new(error.to_string()))
+        self.nursery.start(Box::new(pinned)).map_err(|error| ::ort::Error::new(error.to_string()))
     }
 
     fn join(thread: Self::Thread) -> ::ort::Result<()> {
