@@ -111,12 +111,14 @@ impl WhatIf {
         let traffic = Traffic::of(activity, node)?;
         let (send, answer) = tokio::sync::oneshot::channel();
         let work = move || {
-            let _permit = permit;
             if let Err(error) = models::enter_background() {
                 tracing::warn!(%error, "a what-if competes with requests for the cores");
             }
+            let answer = answer_of(&traffic, &question);
+            // Before the answer, because its asker may ask again at once, and this thread waits for whatever else runs.
+            drop(permit);
             // The asker may have left.
-            let _ = send.send(answer_of(&traffic, &question));
+            let _ = send.send(answer);
         };
         let failed =
             |error: std::io::Error| Refusal::new(Reason::Internal, format!("cannot start a thread: {error}"));
