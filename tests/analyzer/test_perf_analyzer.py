@@ -11,6 +11,7 @@ import pytest
 
 from bench.peers.analyzer import Analyzer
 from fixtures.tessera import Tessera
+from windows import IN_WINDOWS
 
 HTTP, GRPC = ["-i", "http"], ["-i", "grpc"]
 STREAM = [*GRPC, "--streaming"]
@@ -41,10 +42,6 @@ RUNS = {
     "without_batch": ("fixed", GRPC),
 }
 
-# Any three windows will do: the figures are not tested. Three have at least 200 requests, at 100 a second too. With `--request-count`, some
-# runs never end: perf_analyzer waits for the last of the answers although all have reached it.
-IN_WINDOWS = ["--measurement-interval", "700", "--stability-percentage", "999", "--max-trials", "5"]
-
 
 @pytest.mark.parametrize("name", RUNS)
 def test_every_request_is_answered(analyzer: Analyzer, server: Tessera, name: str, tmp_path: Path) -> None:
@@ -52,8 +49,7 @@ def test_every_request_is_answered(analyzer: Analyzer, server: Tessera, name: st
     address = server.http_address if "http" in options else server.grpc_address
     table = tmp_path / "table.csv"
     load = [] if "--request-rate-range" in options else ["--concurrency-range", "2"]
-    command = [str(analyzer.program), "-m", model, "-u", address, *options, *load, "-f", str(table)]
-    command += IN_WINDOWS
+    command = [str(analyzer.program), "-m", model, "-u", address, *options, *load, *IN_WINDOWS, "-f", str(table)]
     before = server.metric("tessera_requests_total", model=model)
     done = subprocess.run(
         command,

@@ -14,6 +14,7 @@ import tritonclient.http
 
 from bench.peers.analyzer import Analyzer
 from fixtures.tessera import Tessera
+from windows import IN_WINDOWS
 
 # Inputs of sequences. The model answers with the sum so far. perf_analyzer expects the right answers only if all are equally
 # long, and at the end of a run it ends sequences early, with their last inputs.
@@ -50,7 +51,7 @@ def run(analyzer: Analyzer, server: Tessera, options: list[str], table: Path) ->
     command = [str(analyzer.program), "-m", "sums", "-u", address, *options, "-f", str(table)]
     before = counts(server)
     done = subprocess.run(
-        [*command, "--request-count", str(REQUESTS)],
+        [*command, *IN_WINDOWS],
         capture_output=True,
         text=True,
         timeout=60,

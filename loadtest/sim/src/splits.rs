@@ -4,7 +4,7 @@ use workload::{Deadlines, Extent, ObjectiveSplit, Workload};
 
 use crate::error::SimError;
 
-/// Ways to choose from. InferLine's deadlines of stages are the worst in the mean of random workloads, and the best for some.
+/// Ways to choose from: all. Each is the best for some random workloads.
 const WAYS: [(ObjectiveSplit, Deadlines); 6] = [
     (ObjectiveSplit::Even, Deadlines::EndToEnd),
     (ObjectiveSplit::Nexus, Deadlines::EndToEnd),
