@@ -175,8 +175,7 @@ fn split(config: &Config, arguments: &SplitArgs, environment: &Environment) -> a
     let probes = generator.probes(whole.as_mut())?;
     let candidates = Candidates::find(&mut model, &subject, arguments.crossing.into(), &probes)?;
     enough_candidates(&candidates, arguments)?;
-    let total = timing::shortest(whole.as_mut(), &timed, (subject.time, subject.clock))?;
-    let searched = search::search(&model, &subject, &candidates, &timed, (total.as_secs_f64(), &speeds))?;
+    let searched = search::search(&model, &subject, &candidates, &timed, (whole.as_mut(), &speeds))?;
     let mut ruled_out = BTreeSet::new();
     let (stages, mut pipeline) = loop {
         let chosen = searched.best(&candidates, &speeds, &ruled_out)?;

@@ -56,6 +56,7 @@ impl Node {
     /// # Errors
     /// Why the configuration or the model is refused. What serves then stays as it was.
     pub async fn load(&self, name: &str, sent: LoadParameters) -> Result<LoadReport, Refusal> {
+        let load = self.catalog().check_load(name, sent)?;
         let no_reload = Arc::clone(&self.reloading).read_owned().await;
         let read = self.read_configuration(None).await;
         let Read { next, pending } = read.map_err(|problems| {
@@ -68,14 +69,14 @@ impl Node {
             Refusal::new(Reason::LoadFailed, format!("model `{name}` is not loaded: {error}"))
         })?;
         let (catalog, in_force) = (Arc::clone(self.catalog()), Arc::clone(&self.in_force));
-        let name = name.to_owned();
         // Detached, so that a client that leaves does not leave a model half loaded.
         detached(async move {
             let _no_reload = no_reload;
-            let settings = next.models.get(&name).cloned();
-            let report = catalog.load_with(&name, sent, settings, LoadPriority::Background).await?;
+            let name = load.name().clone();
+            let settings = next.models.get(name.as_str()).cloned();
+            let report = catalog.load_with(load, settings, LoadPriority::Background).await?;
             let mut in_force = in_force.lock().unwrap_or_else(PoisonError::into_inner);
-            in_force.config.take_model(&name, &next);
+            in_force.config.take_model(name.as_str(), &next);
             Ok(report)
         })
         .await

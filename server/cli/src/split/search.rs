@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model_split::{Candidate, Choice, choose, without_noise};
-use models::engine::Batch;
+use models::engine::{Batch, Session};
 use models::split::SplitModel;
 
 use super::Subject;
@@ -59,7 +59,7 @@ impl Timed {
     }
 }
 
-/// Times parts of the model, close to the split points with the fastest slowest stage. `total` is the time of the whole, in seconds.
+/// Times parts of the model, close to the split points with the fastest slowest stage.
 ///
 /// # Errors
 /// There are fewer possible split points than wanted, or a part does not run.
@@ -68,12 +68,15 @@ pub fn search(
     subject: &Subject<'_>,
     candidates: &Candidates,
     batches: &[Batch],
-    (total, speeds): (f64, &[f64]),
+    (whole, speeds): (&mut dyn Session, &[f64]),
 ) -> anyhow::Result<Timed> {
     let count = candidates.points.len();
-    let mut timed = Timed { times: BTreeMap::new(), total };
+    let mut timed = Timed { times: BTreeMap::new(), total: f64::INFINITY };
     let mut wanted = spread(0, count, SPREAD);
     for _ in 0..=ROUNDS {
+        // In every round, because every split point depends on it: were it timed once while the machine is busy, all would be too late.
+        let total = shortest(whole, batches, (subject.time, subject.clock))?;
+        timed.total = timed.total.min(total.as_secs_f64());
         for index in wanted {
             let Some(point) = candidates.points.get(index) else { continue };
             let part = model.graph().stages(&[point.position])?.into_iter().next().unwrap_or_default();

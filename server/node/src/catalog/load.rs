@@ -31,6 +31,19 @@ use crate::batching;
 use crate::metrics::{ModelLabels, ModelMetrics, family_ended, names};
 use crate::reason::{Reason, Refusal};
 
+/// A load that a client asked for, with a valid name and valid parameters.
+pub struct CheckedLoad {
+    name: ModelName,
+    sent: Option<Arc<Override>>,
+}
+
+impl CheckedLoad {
+    /// The model.
+    pub const fn name(&self) -> &ModelName {
+        &self.name
+    }
+}
+
 impl Catalog {
     /// Loads a model, or reloads its changed versions. Changed settings that need no new sessions are taken up without
     /// loading. A configuration or files that a client sent before stay in force. Returns when it is ready. Until then, and
@@ -40,19 +53,26 @@ impl Catalog {
         self.load_from(Files::AsBefore, name, settings, priority).await
     }
 
+    /// Checks the name and what the client sent, without a look at the repository.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn check_load(&self, name: &str, sent: LoadParameters) -> Result<CheckedLoad, Refusal> {
+        let name =
+            ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
+        let sent = Override::new(&name, sent, self.source.is_strict())?.map(Arc::new);
+        Ok(CheckedLoad { name, sent })
+    }
+
     /// As [`Catalog::load`], with a table of settings, and with a configuration or files from the client. They hold until the
     /// next load or unload by a client; a load without them returns to the repository. If the load fails, those before it hold.
     pub async fn load_with(
         self: &Arc<Self>,
-        name: &str,
-        sent: LoadParameters,
+        load: CheckedLoad,
         settings: Option<ModelSettings>,
         priority: LoadPriority,
     ) -> Result<LoadReport, Refusal> {
-        let valid =
-            ModelName::new(name).map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))?;
-        let sent = Override::new(&valid, sent, self.source.is_strict())?.map(Arc::new);
-        self.load_from(Files::Sent(sent), name, settings, priority).await
+        self.load_from(Files::Sent(load.sent), load.name.as_str(), settings, priority).await
     }
 
     async fn load_from(
