@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""All configurations of `tessera tune` for two models, measured several times, for the comparison of searches in docs/tuning.md.
+"""All configurations of `tessera tune` for three models, measured several times, for the comparison of searches in docs/tuning.md.
 
     tests/run tuning-grids [--rounds N] [--time T]      about 5 minutes for each model and round, on an idle machine
 
 Each round measures all configurations of all models, so that what disturbs one round for minutes does not disturb the others. Writes
-gpulet/tuning/data/MODEL.csv.
+gpulet/tuning/data/MODEL.csv after each round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = {"rapidocr_cls": ["--shape", "x=3x48x192"], "mtcnn_rnet": []}
+MODELS = {"rapidocr_cls": ["--shape", "x=3x48x192"], "mtcnn_rnet": [], "mtcnn_onet": []}
 CONFIGURATION = ["engine", "lanes", "threads", "level", "spinning", "batch"]
 RESULT = ["p99_us", "rows_per_s", "runs"]
 
@@ -32,7 +32,7 @@ def steal() -> float:
 def grid(model: str, zoo: Path, trial: str, folder: Path) -> list[dict]:
     trials = folder / f"{model}.jsonl"
     command = [os.environ["TESSERA_BIN"], "tune", model, "--repository", str(zoo), "--slo", "10s", "--search", "grid"]
-    command += ["--budget", "10000", "--time", trial, "--grid", str(trials), "--out", str(folder / "tuned.toml")]
+    command += ["--set", f"models.{model}.max_batch=32", "--budget", "10000", "--time", trial, "--grid", str(trials), "--out", str(folder / "tuned.toml")]
     subprocess.run([*command, *MODELS[model]], check=True, stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in trials.read_text().splitlines()]
     trials.unlink()
@@ -57,9 +57,8 @@ def main() -> int:
                     of_model.append(",".join([str(number), *values]))
                 took, stolen = time.monotonic() - started, steal() - stolen
                 print(f"round {number}: {model}: {took:.0f} s, {stolen:.1f} s stolen by other machines", flush=True)
-    for model, of_model in rows.items():
-        text = "\n".join([",".join(["round", *CONFIGURATION, *RESULT]), *of_model]) + "\n"
-        (options.out / f"{model}.csv").write_text(text)
+                text = "\n".join([",".join(["round", *CONFIGURATION, *RESULT]), *of_model]) + "\n"
+                (options.out / f"{model}.csv").write_text(text)
     return 0
 
 

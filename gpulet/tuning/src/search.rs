@@ -62,7 +62,7 @@ pub struct Settings<'a> {
     pub objective: Objective,
     /// Seed of random choices.
     pub seed: u64,
-    /// Trials of other models. Searches that learn from other models need some; the others ignore them.
+    /// Trials of other models. `tessera` and `morphling` learn from them, and `morphling` needs some.
     pub others: &'a [Surface],
 }
 

@@ -2,26 +2,19 @@
 
 use tuning::{BATCHES, Configuration, Engine, Level, Measurement, Objective, Setup, Space, Surface};
 
-/// A model of which all configurations were measured, and some twice.
+/// A model of which all configurations were measured, in several rounds.
 pub struct Model {
     pub name: &'static str,
-    /// By index of the space.
+    /// Medians of the rounds, by index of the space.
     pub table: Vec<Option<Measurement>>,
-    /// Configurations that were measured again, with both results.
-    pub repeats: Vec<(Measurement, Measurement)>,
+    /// Rows per second of each round, by index of the space.
+    rounds: Vec<Vec<f64>>,
 }
 
-const FILES: [(&str, &str, &str); 2] = [
-    (
-        "rapidocr_cls",
-        include_str!("../../data/rapidocr_cls.csv"),
-        include_str!("../../data/rapidocr_cls.repeat.csv"),
-    ),
-    (
-        "mtcnn_rnet",
-        include_str!("../../data/mtcnn_rnet.csv"),
-        include_str!("../../data/mtcnn_rnet.repeat.csv"),
-    ),
+const FILES: [(&str, &str); 3] = [
+    ("rapidocr_cls", include_str!("../../data/rapidocr_cls.csv")),
+    ("mtcnn_rnet", include_str!("../../data/mtcnn_rnet.csv")),
+    ("mtcnn_onet", include_str!("../../data/mtcnn_onet.csv")),
 ];
 
 pub fn space() -> Space {
@@ -30,28 +23,36 @@ pub fn space() -> Space {
 
 /// All models.
 pub fn models(space: &Space) -> Vec<Model> {
-    let of = |(name, grid, again): (&'static str, &str, &str)| {
-        let mut table = vec![None; space.len()];
-        for (index, measurement) in rows(space, grid) {
-            if let Some(slot) = table.get_mut(index) {
-                *slot = Some(measurement);
+    let of = |(name, grid): (&'static str, &str)| {
+        let mut trials = vec![Vec::new(); space.len()];
+        for (index, measurement) in grid.lines().skip(1).filter_map(|line| row(space, line)) {
+            if let Some(of_one) = trials.get_mut(index) {
+                of_one.push(measurement);
             }
         }
-        let repeats = rows(space, again).into_iter();
-        let repeats = repeats.filter_map(|(index, two)| Some((table.get(index).copied().flatten()?, two)));
-        Model { name, repeats: repeats.collect(), table }
+        let each = |field: fn(&Measurement) -> f64| {
+            trials.iter().map(|of_one| of_one.iter().map(field).collect()).collect::<Vec<Vec<f64>>>()
+        };
+        let rounds = each(|trial| trial.rows_per_s);
+        let medians =
+            each(|trial| trial.p99_us).into_iter().map(median).zip(rounds.iter().cloned().map(median));
+        let table = medians
+            .map(|(p99_us, rows_per_s)| Some(Measurement { p99_us: p99_us?, rows_per_s: rows_per_s? }));
+        Model { name, table: table.collect(), rounds }
     };
     FILES.into_iter().map(of).collect()
 }
 
-/// Lines of `engine,lanes,threads,level,spinning,batch,p99_us,rows_per_s,runs`.
-fn rows(space: &Space, text: &str) -> Vec<(usize, Measurement)> {
-    text.lines().skip(1).filter_map(|line| row(space, line)).collect()
+/// The lower one if there are two in the middle.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().checked_sub(1)? / 2).copied()
 }
 
+/// A line of `round,engine,lanes,threads,level,spinning,batch,p99_us,rows_per_s,runs`.
 fn row(space: &Space, line: &str) -> Option<(usize, Measurement)> {
     let fields: Vec<&str> = line.split(',').collect();
-    let [engine, lanes, threads, level, spinning, batch, p99_us, rows_per_s, _] = fields.as_slice() else {
+    let [_, engine, lanes, threads, level, spinning, batch, p99_us, rows_per_s, _] = fields.as_slice() else {
         return None;
     };
     let setup = Setup {
@@ -76,10 +77,18 @@ impl Model {
         self.table.iter().enumerate().filter_map(|(index, one)| Some((index, (*one)?))).collect()
     }
 
-    /// Sizes of the differences between two measurements of rows per second, ascending, as shares.
+    /// Rounds in which every configuration was measured.
+    pub fn round_count(&self) -> usize {
+        self.rounds.iter().map(Vec::len).min().unwrap_or(0)
+    }
+
+    /// How far the rows per second of a round are from the median, as shares, ascending.
     pub fn noise(&self) -> Vec<f64> {
-        let mut sizes: Vec<f64> =
-            self.repeats.iter().map(|(one, two)| (two.rows_per_s / one.rows_per_s).ln().abs()).collect();
+        let each =
+            self.rounds.iter().zip(&self.table).filter_map(|(rounds, median)| Some((rounds, (*median)?)));
+        let mut sizes: Vec<f64> = each
+            .flat_map(|(rounds, median)| rounds.iter().map(move |one| (one / median.rows_per_s).ln().abs()))
+            .collect();
         sizes.sort_by(f64::total_cmp);
         sizes
     }

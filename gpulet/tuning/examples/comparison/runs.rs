@@ -17,15 +17,10 @@ fn limits(trials: usize) -> Limits {
     Limits { trials, least: 30, within: 0.01 }
 }
 
-/// Paths of a search on a model, for all objectives that can be met and all seeds.
+/// Paths of a search on a model, for all objectives that can be met and all seeds. `morphling` knows the other models.
 pub fn paths(space: &Space, models: &[Model], at: usize, word: &str) -> Vec<Path> {
     let Some(model) = models.get(at) else { return Vec::new() };
-    let others: Vec<Surface> = models
-        .iter()
-        .enumerate()
-        .filter(|(other, _)| *other != at)
-        .map(|(_, other)| other.surface())
-        .collect();
+    let others = if word == "morphling" { others(models, at) } else { Vec::new() };
     let mut paths = Vec::new();
     for multiple in MULTIPLES {
         let objective = model.objective(multiple);
@@ -43,8 +38,13 @@ pub fn paths(space: &Space, models: &[Model], at: usize, word: &str) -> Vec<Path
     paths
 }
 
+/// Grids of the other models.
+pub fn others(models: &[Model], at: usize) -> Vec<Surface> {
+    models.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, other)| other.surface()).collect()
+}
+
 /// Paths of ours whose first trial is any configuration instead of the default settings, one for each seed and objective.
-pub fn from_anywhere(space: &Space, model: &Model) -> Vec<Path> {
+pub fn from_anywhere(space: &Space, model: &Model, constants: Constants) -> Vec<Path> {
     let mut paths = Vec::new();
     for multiple in MULTIPLES {
         let objective = model.objective(multiple);
@@ -52,7 +52,7 @@ pub fn from_anywhere(space: &Space, model: &Model) -> Vec<Path> {
             let settings = Settings { space, objective, seed, others: &[] };
             // Steps of 37 through 720 configurations: all engines, lanes and batches.
             let first = usize::try_from(seed).unwrap_or(0).wrapping_mul(37) % space.len().max(1);
-            let mut chosen = Tessera::new(&settings, Constants::default()).starting_at(first);
+            let mut chosen = Tessera::new(&settings, constants).starting_at(first);
             paths.extend(replay(
                 &mut chosen,
                 &model.table,
@@ -64,11 +64,11 @@ pub fn from_anywhere(space: &Space, model: &Model) -> Vec<Path> {
     paths
 }
 
-/// Paths of ours with other constants, on all objectives.
-pub fn ours(space: &Space, model: &Model, constants: Constants) -> Vec<Path> {
+/// Paths of ours with other constants, on all objectives, with what is known of other models.
+pub fn ours(space: &Space, model: &Model, constants: Constants, others: &[Surface]) -> Vec<Path> {
     let paths = MULTIPLES.iter().filter_map(|multiple| {
         let objective = model.objective(*multiple);
-        let settings = Settings { space, objective, seed: 1, others: &[] };
+        let settings = Settings { space, objective, seed: 1, others };
         replay(
             &mut Tessera::new(&settings, constants),
             &model.table,

@@ -1,59 +1,31 @@
 //! Ours: what every trial says about all configurations, and the trial with the highest expected gain.
 //!
 //! A Gaussian process over the logarithm of rows per second has the structure of the problem: a curve over the batch that all setups share,
-//! an effect of each value of a knob, what is left of each setup, and how its curve differs from the shared one. One batch of a setup therefore says
-//! much about its other batches, and one setup about others with the same engine, threads or level. A second process has the tail: how much longer
-//! the 99th percentile is than the mean time of a batch. Together they give the capacity at the objective and its doubt.
+//! an effect of each value of a knob, of each pair of values and of the number of threads that all lanes have together, what is left of each setup, and
+//! how its curve differs from the shared one. One batch of a setup therefore says much about its other batches, and one setup about others with the same
+//! engine, threads or level. A second process has the tail: how much longer the 99th percentile is than the mean time of a batch. Together they give the
+//! capacity at the objective and its doubt.
 
-use super::{Choice, Reason, Search, Settings};
-use crate::gaussian_process::{Posterior, expected_relative_gain, normal};
+mod deviations;
+
+use super::{Choice, Reason, Search, Settings, Surface};
+use crate::gaussian_process::{expected_relative_gain, normal};
 use crate::measurement::{Measured, Measurement, Objective};
-use crate::space::{KNOBS, Space};
+use crate::space::Space;
 
-/// The constants of the search. [`Default`] has those that are used; the comparison varies each.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Constants {
-    /// Deviation of the effect of one value of a knob, as a logarithm of rows per second.
-    pub knob: f64,
-    /// Deviation of what is left of a setup.
-    pub setup: f64,
-    /// Deviation of the curve over the batch that setups share.
-    pub shared_curve: f64,
-    /// Deviation of the curve of one setup from it.
-    pub own_curve: f64,
-    /// Distance over which curves change, as a logarithm of the batch.
-    pub length: f64,
-    /// Deviation of trials of one configuration.
-    pub noise: f64,
-    /// Deviation of the tail, as a logarithm: half of it for each setup and half for each trial.
-    pub tail: f64,
-    /// Expected gain of a trial below which the search stops, as a share.
-    pub gain_min: f64,
-}
+pub use deviations::Constants;
 
-impl Default for Constants {
-    fn default() -> Self {
-        Self {
-            knob: 0.3,
-            setup: 0.1,
-            shared_curve: 0.2,
-            own_curve: 0.1,
-            length: 1.5,
-            noise: 0.01,
-            tail: 0.1,
-            gain_min: 0.001,
-        }
-    }
-}
+use deviations::{Deviations, Trials};
 
 /// The search.
 pub struct Tessera {
     space: Space,
     objective: Objective,
-    constants: Constants,
+    gain_min: f64,
     first: Option<usize>,
-    places: Vec<[usize; KNOBS]>,
-    logs: Vec<f64>,
+    deviations: Deviations,
+    /// What other models say of each configuration: logarithms of rows per second and of the tail, relative to their means.
+    others: Vec<(f64, f64)>,
 }
 
 /// What is expected of a configuration.
@@ -69,43 +41,47 @@ impl Tessera {
     /// A search with these constants.
     pub fn new(settings: &Settings<'_>, constants: Constants) -> Self {
         let space = settings.space.clone();
-        let places = (0..space.len()).map(|index| space.place(index)).collect();
-        let logs = space.batches().iter().map(|batch| f64::from(*batch).ln()).collect();
         let middle = space.batches().len() / 2;
         let first = space.default_setup().map(|setup| space.at(setup, middle));
-        Self { space, objective: settings.objective, constants, first, places, logs }
+        let deviations = Deviations::new(&space, constants);
+        let (objective, gain_min) = (settings.objective, constants.gain_min);
+        let mut search = Self { space, objective, gain_min, first, deviations, others: Vec::new() };
+        search.others = search.mean_of(settings.others);
+        search
+    }
+
+    /// The mean of other models, each relative to its own mean. 0 for a configuration that none of them has tried.
+    fn mean_of(&self, others: &[Surface]) -> Vec<(f64, f64)> {
+        let mut sums = vec![(0.0, 0.0, 0.0); self.space.len()];
+        for surface in others {
+            let (indices, found): (Vec<usize>, Vec<Measurement>) = surface.iter().copied().unzip();
+            let trials = self.trials(&indices, &found);
+            for ((index, rate), tail) in trials.indices.iter().zip(&trials.rates).zip(&trials.tails) {
+                if let Some(sum) = sums.get_mut(*index) {
+                    *sum = (sum.0 + rate, sum.1 + tail, sum.2 + 1.0);
+                }
+            }
+        }
+        sums.into_iter()
+            .map(|(rate, tail, count)| (rate / f64::max(count, 1.0), tail / f64::max(count, 1.0)))
+            .collect()
+    }
+
+    /// Trials, relative to what other models say of them.
+    fn trials(&self, indices: &[usize], found: &[Measurement]) -> Trials {
+        let each = indices.iter().zip(found);
+        let rates = each.clone().map(|(index, one)| one.rows_per_s.ln() - self.of_others(*index).0);
+        let tails = each.map(|(index, one)| self.log_tail(*index, one) - self.of_others(*index).1);
+        Trials::new(indices.to_vec(), rates.collect(), tails.collect())
+    }
+
+    fn of_others(&self, index: usize) -> (f64, f64) {
+        self.others.get(index).copied().unwrap_or_default()
     }
 
     /// The same with another first trial than one of the default settings.
     pub fn starting_at(self, first: usize) -> Self {
         Self { first: Some(first), ..self }
-    }
-
-    fn of(&self, index: usize) -> ([usize; KNOBS], f64) {
-        let place = self.places.get(index).copied().unwrap_or_default();
-        let batch = place.last().and_then(|batch| self.logs.get(*batch)).copied().unwrap_or(0.0);
-        (place, batch)
-    }
-
-    /// Covariance of the rates of two configurations.
-    fn rate(&self, one: usize, other: usize) -> f64 {
-        let Constants { knob, setup, shared_curve, own_curve, length, .. } = self.constants;
-        let ((place, batch), (other_place, other_batch)) = (self.of(one), self.of(other));
-        let near = (-0.5 * ((batch - other_batch) / length).powi(2)).exp();
-        let knobs = place.iter().zip(&other_place).take(KNOBS - 1);
-        let same = knobs.filter(|(value, other)| value == other).count();
-        let mut sum = knob * knob * same as f64 + shared_curve * shared_curve * near;
-        if same == KNOBS - 1 {
-            sum += setup * setup + own_curve * own_curve * near;
-        }
-        sum
-    }
-
-    /// Covariance of the tails of two configurations.
-    fn tail(&self, one: usize, other: usize) -> f64 {
-        let same = self.space.parts(one).0 == self.space.parts(other).0;
-        let part = self.constants.tail * self.constants.tail;
-        part + if same { part / 2.0 } else { 0.0 }
     }
 
     /// Logarithm of how much longer the 99th percentile is than the mean time of a batch.
@@ -119,55 +95,44 @@ impl Tessera {
         1e6 * rows / rows_per_s
     }
 
-    /// What is expected of every configuration that was not tried and can meet the objective.
-    fn expected(&self, measured: &Measured) -> Vec<(usize, Expected)> {
-        let known: Vec<(usize, Measurement)> =
-            measured.in_order().filter_map(|(index, result)| Some((index, result?))).collect();
-        let at = |place: usize| known.get(place).map_or(0, |(index, _)| *index);
-        let rates: Vec<f64> = known.iter().map(|(_, one)| one.rows_per_s.ln()).collect();
-        let tails: Vec<f64> = known.iter().map(|(index, one)| self.log_tail(*index, one)).collect();
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        let (middle, middle_tail) = (mean(&rates), mean(&tails));
-        let centred =
-            |values: &[f64], middle: f64| values.iter().map(|value| value - middle).collect::<Vec<_>>();
-        let noise = self.constants.noise.powi(2);
-        let of_tail = self.constants.tail.powi(2) / 2.0;
-        let rate = Posterior::new(
-            known.len(),
-            |one, other| self.rate(at(one), at(other)),
-            noise,
-            &centred(&rates, middle),
-        );
-        let tail = Posterior::new(
-            known.len(),
-            |one, other| self.tail(at(one), at(other)),
-            of_tail,
-            &centred(&tails, middle_tail),
-        );
-        let (Some(rate), Some(tail)) = (rate, tail) else { return Vec::new() };
+    /// Configurations that were not tried and may meet the objective.
+    fn open(&self, measured: &Measured) -> Vec<usize> {
         // Larger batches take longer: what is too slow for the objective on average says so of all larger batches of the setup.
         let mut too_slow = vec![usize::MAX; self.space.setups().len()];
-        for (index, one) in &known {
-            let (setup, batch) = self.space.parts(*index);
-            if let Some(least) = too_slow.get_mut(setup)
-                && 2.0 * self.mean_us(*index, one.rows_per_s) > self.objective.slo_us
+        for (index, result) in measured.in_order() {
+            let (setup, batch) = self.space.parts(index);
+            if let Some(one) = result
+                && let Some(least) = too_slow.get_mut(setup)
+                && 2.0 * self.mean_us(index, one.rows_per_s) > self.objective.slo_us
             {
                 *least = batch.min(*least);
             }
         }
-        let open = (0..self.space.len()).filter(|index| {
+        let is_open = |index: &usize| {
             let (setup, batch) = self.space.parts(*index);
             !measured.contains(*index) && too_slow.get(setup).is_none_or(|least| batch < *least)
-        });
-        let expected = open.map(|index| {
+        };
+        (0..self.space.len()).filter(is_open).collect()
+    }
+
+    /// What trials say about the open configurations.
+    fn expected(&self, open: &[usize], trials: &Trials, constants: &Constants) -> Vec<(usize, Expected)> {
+        let deviations = &self.deviations;
+        let rate = deviations.rate_posterior(trials, constants);
+        let tail = deviations.tail_posterior(trials, constants);
+        let (Some(rate), Some(tail)) = (rate, tail) else { return Vec::new() };
+        let of_tail = constants.tail.powi(2) / 2.0;
+        let expected = open.iter().map(|&index| {
             let with = |kernel: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
-                known.iter().map(|(other, _)| kernel(index, *other)).collect()
+                trials.indices.iter().map(|other| kernel(index, *other)).collect()
             };
-            let of = rate.at(&with(&|one, other| self.rate(one, other)), self.rate(index, index));
-            let (of_tails, doubt) =
-                tail.at(&with(&|one, other| self.tail(one, other)), self.tail(index, index));
-            let mean = middle + of.0;
-            let p99 = self.mean_us(index, mean.exp()).ln() + middle_tail + of_tails;
+            let rates = |one, other| deviations.rate(one, other, constants);
+            let tails = |one, other| deviations.tail(one, other, constants);
+            let of = rate.at(&with(&rates), rates(index, index));
+            let (of_tails, doubt) = tail.at(&with(&tails), tails(index, index));
+            let others = self.of_others(index);
+            let mean = trials.rate_mean + others.0 + of.0;
+            let p99 = self.mean_us(index, mean.exp()).ln() + trials.tail_mean + others.1 + of_tails;
             let spread = (of.1 + doubt + of_tail).sqrt();
             let feasible = normal(((self.objective.slo_us / 2.0).ln() - p99) / spread.max(1e-9));
             (index, Expected { rate: (mean, of.1), feasible })
@@ -181,37 +146,45 @@ impl Search for Tessera {
         if measured.len() >= self.space.len() {
             return Choice::Stop(Reason::Exhausted);
         }
-        let ran = measured.in_order().any(|(_, result)| result.is_some());
-        if !ran {
+        let (indices, found): (Vec<usize>, Vec<Measurement>) =
+            measured.in_order().filter_map(|(index, result)| Some((index, result?))).unzip();
+        if indices.is_empty() {
             let first = self.first.filter(|first| !measured.contains(*first));
             let first = first.or_else(|| (0..self.space.len()).find(|index| !measured.contains(*index)));
             return first.map_or(Choice::Stop(Reason::Exhausted), Choice::Try);
         }
-        let expected = self.expected(measured);
+        let trials = self.trials(&indices, &found);
+        self.deviations.fit(&trials);
         let best = measured.best(self.objective).map(|(_, capacity)| capacity);
         let gain = |of: &Expected| match best {
             Some(best) => of.feasible * expected_relative_gain(of.rate.0, of.rate.1, best),
             // Until something meets the objective, what most probably does.
             None => of.feasible,
         };
-        let gains = expected.iter().map(|(index, of)| (*index, gain(of)));
-        let most = gains.fold(None, |most: Option<(usize, f64)>, next| match most {
-            Some(most) if most.1 >= next.1 => Some(most),
-            _ => Some(next),
-        });
-        match most {
-            None => Choice::Stop(Reason::NoGain { expected: 0.0 }),
-            Some((_, gain)) if best.is_some() && gain < self.constants.gain_min => {
-                Choice::Stop(Reason::NoGain { expected: gain })
+        let open = self.open(measured);
+        let mut expected_gain = 0.0_f64;
+        // Few trials may make an effect look small that none of them shows: the search goes on until the constants expect no gain, too.
+        for constants in [self.deviations.fitted(), self.deviations.constants()] {
+            let expected = self.expected(&open, &trials, &constants);
+            let gains = expected.iter().map(|(index, of)| (*index, gain(of)));
+            let most = gains.fold(None, |most: Option<(usize, f64)>, next| match most {
+                Some(most) if most.1 >= next.1 => Some(most),
+                _ => Some(next),
+            });
+            match most {
+                Some((index, gain)) if best.is_none() || gain >= self.gain_min => return Choice::Try(index),
+                Some((_, gain)) => expected_gain = expected_gain.max(gain),
+                None => {}
             }
-            Some((index, _)) => Choice::Try(index),
         }
+        Choice::Stop(Reason::NoGain { expected: expected_gain })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replay::{Limits, replay};
     use crate::space::{BATCHES, Engine};
 
     /// Rows take 1 ms on a lane, up to two lanes help, and tract takes three times as long.
@@ -260,6 +233,55 @@ mod tests {
         let order: Vec<usize> = measured.in_order().map(|(index, _)| index).collect();
         let after = order.iter().skip_while(|index| **index != slow);
         assert!(after.skip(1).all(|index| space.parts(*index).0 != setup || space.parts(*index).1 < batch));
+    }
+
+    /// Trials until the search is within 1 % of the best of a table.
+    fn trials(
+        space: &Space,
+        table: &[Option<Measurement>],
+        first: usize,
+        others: &[Surface],
+    ) -> Option<usize> {
+        let objective = Objective { slo_us: 60_000.0 };
+        let settings = Settings { space, objective, seed: 1, others };
+        let mut search = Tessera::new(&settings, Constants::default()).starting_at(first);
+        let limits = Limits { trials: 100, least: 1, within: 0.01 };
+        replay(&mut search, table, objective, limits)?.trials_to(0.01)
+    }
+
+    /// Two cores on which threads do not help and more threads than cores wait: two lanes of one thread are best, which neither lanes nor threads show alone.
+    fn two_cores(space: &Space, slower: f64) -> Vec<Option<Measurement>> {
+        let of = |index| {
+            let of = space.get(index)?;
+            let engine = if of.setup.engine == Engine::Tract { 2.0 } else { 1.0 };
+            let waits = if of.setup.lanes * of.setup.threads > 2 { 4.0 } else { 1.0 };
+            let threads = if of.setup.threads > 1 { 1.1 } else { 1.0 };
+            let time_us = (500.0 + 1_000.0 * f64::from(of.batch)) * engine * waits * threads * slower;
+            let rows_per_s = 1e6 * f64::from(of.setup.lanes.min(2) * of.batch) / time_us;
+            Some(Measurement { p99_us: 1.05 * time_us * f64::from(of.setup.lanes.max(2)) / 2.0, rows_per_s })
+        };
+        (0..space.len()).map(of).collect()
+    }
+
+    #[test]
+    fn what_only_two_knobs_together_show_is_found_from_any_first_trial() {
+        let space = Space::new(2, &BATCHES, &Engine::EACH);
+        let table = two_cores(&space, 1.0);
+        for first in (0..space.len()).step_by(37) {
+            let needed = trials(&space, &table, first, &[]);
+            assert!(needed.is_some_and(|needed| needed <= 40), "from {first}: {needed:?}");
+        }
+    }
+
+    #[test]
+    fn trials_of_another_model_save_trials() {
+        let space = Space::new(2, &BATCHES, &Engine::EACH);
+        let table = two_cores(&space, 1.0);
+        let other = two_cores(&space, 3.0).into_iter().enumerate();
+        let other: Surface = other.filter_map(|(index, one)| Some((index, one?))).collect();
+        let alone = trials(&space, &table, 500, &[]).unwrap();
+        let with = trials(&space, &table, 500, &[other]).unwrap();
+        assert!(2 * with < alone, "{with} and {alone} trials");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct TuneArgs {
     /// File of trials. Cells that it holds are not measured again, so an interrupted run resumes with the same file.
     #[arg(long, value_name = "FILE.jsonl")]
     pub grid: Option<PathBuf>,
-    /// Files of trials of other models on this machine, from which `morphling` learns. May be repeated.
+    /// Files of trials of other models on this machine, from which `tessera` and `morphling` learn. May be repeated.
     #[arg(long, value_name = "FILE.jsonl")]
     pub from: Vec<PathBuf>,
     /// Measure nothing: run all searches on the trials of the --grid file, which must have all configurations, and compare them. --svg draws the best
