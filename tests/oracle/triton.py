@@ -195,6 +195,8 @@ class Triton(Child):
             "--load-model=*",
             f"--cache-directory={installation.backends.parent / 'caches'}",
             "--exit-on-error=false",
+            # Its Python backend has been seen to abort (boost's lock_exception) while it loaded four models at once on a busy machine.
+            "--model-load-thread-count=1",
             *(options or []),
         ]
         self.metrics_url = f"http://127.0.0.1:{metrics}/metrics"

@@ -12,6 +12,13 @@ pub struct Measurement {
     pub rows_per_s: f64,
 }
 
+impl Measurement {
+    /// Whether it can be that of a trial: a file may have anything.
+    pub(crate) fn is_sane(&self) -> bool {
+        self.p99_us.is_finite() && self.p99_us > 0.0 && self.rows_per_s.is_finite() && self.rows_per_s > 0.0
+    }
+}
+
 /// Time within which a request must be answered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
@@ -42,11 +49,8 @@ pub struct Measured {
 impl Measured {
     /// Adds the result of a trial of the configuration with this index; `None`: the configuration does not run. The first result counts.
     pub fn add(&mut self, index: usize, result: Option<Measurement>) {
-        let sane = |one: &Measurement| {
-            one.p99_us.is_finite() && one.p99_us > 0.0 && one.rows_per_s.is_finite() && one.rows_per_s > 0.0
-        };
         if let Entry::Vacant(open) = self.found.entry(index) {
-            open.insert(result.filter(sane));
+            open.insert(result.filter(Measurement::is_sane));
             self.order.push(index);
         }
     }

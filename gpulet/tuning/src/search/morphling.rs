@@ -63,6 +63,7 @@ impl Morphling {
 /// Logarithms relative to their means, by index.
 fn logs(count: usize, surface: &[(usize, Measurement)]) -> Vec<Option<(f64, f64)>> {
     let of = |one: &Measurement| (one.rows_per_s.ln(), one.p99_us.ln());
+    let surface: Vec<&(usize, Measurement)> = surface.iter().filter(|(_, one)| one.is_sane()).collect();
     let number = surface.len().max(1) as f64;
     let sums =
         surface.iter().map(|(_, one)| of(one)).fold((0.0, 0.0), |sums, one| (sums.0 + one.0, sums.1 + one.1));

@@ -54,7 +54,8 @@ impl Tessera {
     fn mean_of(&self, others: &[Surface]) -> Vec<(f64, f64)> {
         let mut sums = vec![(0.0, 0.0, 0.0); self.space.len()];
         for surface in others {
-            let (indices, found): (Vec<usize>, Vec<Measurement>) = surface.iter().copied().unzip();
+            let (indices, found): (Vec<usize>, Vec<Measurement>) =
+                surface.iter().copied().filter(|(_, one)| one.is_sane()).unzip();
             let trials = self.trials(&indices, &found);
             for ((index, rate), tail) in trials.indices.iter().zip(&trials.rates).zip(&trials.tails) {
                 if let Some(sum) = sums.get_mut(*index) {
@@ -280,8 +281,11 @@ mod tests {
         let other = two_cores(&space, 3.0).into_iter().enumerate();
         let other: Surface = other.filter_map(|(index, one)| Some((index, one?))).collect();
         let alone = trials(&space, &table, 500, &[]).unwrap();
-        let with = trials(&space, &table, 500, &[other]).unwrap();
+        let with = trials(&space, &table, 500, std::slice::from_ref(&other)).unwrap();
         assert!(2 * with < alone, "{with} and {alone} trials");
+        let mut damaged = other;
+        damaged[0].1 = Measurement { p99_us: 0.0, rows_per_s: 0.0 };
+        assert_eq!(trials(&space, &table, 500, &[damaged]), Some(with), "a trial that cannot be is ignored");
     }
 
     #[test]
