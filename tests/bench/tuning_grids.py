@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """All configurations of `tessera tune` for three models, measured several times, for the comparison of searches in docs/tuning.md.
 
-    tests/run tuning-grids [--rounds N] [--time T]      about 5 minutes for each model and round, on an idle machine
+    tests/run tuning-grids [--rounds N] [--time T]      2 to 4 minutes for each model and round, on an idle machine
 
 Each round measures all configurations of all models, so that what disturbs one round for minutes does not disturb the others. Writes
 gpulet/tuning/data/MODEL.csv after each round.
@@ -32,7 +32,8 @@ def steal() -> float:
 def grid(model: str, zoo: Path, trial: str, folder: Path) -> list[dict]:
     trials = folder / f"{model}.jsonl"
     command = [os.environ["TESSERA_BIN"], "tune", model, "--repository", str(zoo), "--slo", "10s", "--search", "grid"]
-    command += ["--set", f"models.{model}.max_batch=32", "--budget", "10000", "--time", trial, "--grid", str(trials), "--out", str(folder / "tuned.toml")]
+    command += ["--set", f"models.{model}.max_batch=32", "--budget", "10000", "--time", trial]
+    command += ["--grid", str(trials), "--out", str(folder / "tuned.toml")]
     subprocess.run([*command, *MODELS[model]], check=True, stdout=subprocess.DEVNULL)
     lines = [json.loads(line) for line in trials.read_text().splitlines()]
     trials.unlink()

@@ -4,6 +4,7 @@ mod autodeep;
 mod bo;
 mod exhaustive;
 mod morphling;
+mod others;
 mod q_learning;
 mod tessera;
 

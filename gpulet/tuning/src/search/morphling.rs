@@ -6,6 +6,7 @@
 //! how the new model differs from it: a network does not fit into the few trials that other models have.
 
 use super::bo::near;
+use super::others::mean_of;
 use super::{Choice, Reason, Search, Settings};
 use crate::gaussian_process::Posterior;
 use crate::measurement::{Measured, Measurement, Objective};
@@ -31,51 +32,18 @@ impl Morphling {
     /// # Errors
     /// Without trials of other models.
     pub fn new(settings: &Settings<'_>) -> Result<Self, String> {
-        let known: Vec<Vec<Option<(f64, f64)>>> = settings
-            .others
-            .iter()
-            .filter(|surface| !surface.is_empty())
-            .map(|surface| logs(settings.space.len(), surface))
-            .collect();
-        if known.is_empty() {
+        if settings.others.iter().all(Vec::is_empty) {
             return Err(
                 "`morphling` learns from other models: expected --from with files of their trials".to_owned()
             );
         }
         let space = settings.space.clone();
-        let prior = (0..space.len()).map(|index| {
-            let of = known.iter().filter_map(|surface| surface.get(index).copied().flatten());
-            let (mut sums, mut count) = ((0.0, 0.0), 0_u32);
-            for (rate, p99) in of {
-                sums = (sums.0 + rate, sums.1 + p99);
-                count = count.saturating_add(1);
-            }
-            let count = f64::from(count.max(1));
-            (sums.0 / count, sums.1 / count)
-        });
-        let prior = prior.collect();
+        let logs = |_, one: &Measurement| (one.rows_per_s.ln(), one.p99_us.ln());
+        let prior = mean_of(space.len(), settings.others, logs);
         let places = (0..space.len()).map(|index| space.unit_place(index)).collect();
         let first = first_samples(&space);
         Ok(Self { space, objective: settings.objective, prior, places, first })
     }
-}
-
-/// Logarithms relative to their means, by index.
-fn logs(count: usize, surface: &[(usize, Measurement)]) -> Vec<Option<(f64, f64)>> {
-    let of = |one: &Measurement| (one.rows_per_s.ln(), one.p99_us.ln());
-    let surface: Vec<&(usize, Measurement)> = surface.iter().filter(|(_, one)| one.is_sane()).collect();
-    let number = surface.len().max(1) as f64;
-    let sums =
-        surface.iter().map(|(_, one)| of(one)).fold((0.0, 0.0), |sums, one| (sums.0 + one.0, sums.1 + one.1));
-    let mean = (sums.0 / number, sums.1 / number);
-    let mut logs = vec![None; count];
-    for (index, one) in surface {
-        if let Some(slot) = logs.get_mut(*index) {
-            let (rate, p99) = of(one);
-            *slot = Some((rate - mean.0, p99 - mean.1));
-        }
-    }
-    logs
 }
 
 /// The default settings with the smallest and largest batch, the first setup with the middle one, and the last: other lanes, threads and engine.

@@ -8,7 +8,8 @@
 
 mod deviations;
 
-use super::{Choice, Reason, Search, Settings, Surface};
+use super::others::mean_of;
+use super::{Choice, Reason, Search, Settings};
 use crate::gaussian_process::{expected_relative_gain, normal};
 use crate::measurement::{Measured, Measurement, Objective};
 use crate::space::Space;
@@ -46,26 +47,9 @@ impl Tessera {
         let deviations = Deviations::new(&space, constants);
         let (objective, gain_min) = (settings.objective, constants.gain_min);
         let mut search = Self { space, objective, gain_min, first, deviations, others: Vec::new() };
-        search.others = search.mean_of(settings.others);
+        let logs = |index, one: &Measurement| (one.rows_per_s.ln(), search.log_tail(index, one));
+        search.others = mean_of(search.space.len(), settings.others, logs);
         search
-    }
-
-    /// The mean of other models, each relative to its own mean. 0 for a configuration that none of them has tried.
-    fn mean_of(&self, others: &[Surface]) -> Vec<(f64, f64)> {
-        let mut sums = vec![(0.0, 0.0, 0.0); self.space.len()];
-        for surface in others {
-            let (indices, found): (Vec<usize>, Vec<Measurement>) =
-                surface.iter().copied().filter(|(_, one)| one.is_sane()).unzip();
-            let trials = self.trials(&indices, &found);
-            for ((index, rate), tail) in trials.indices.iter().zip(&trials.rates).zip(&trials.tails) {
-                if let Some(sum) = sums.get_mut(*index) {
-                    *sum = (sum.0 + rate, sum.1 + tail, sum.2 + 1.0);
-                }
-            }
-        }
-        sums.into_iter()
-            .map(|(rate, tail, count)| (rate / f64::max(count, 1.0), tail / f64::max(count, 1.0)))
-            .collect()
     }
 
     /// Trials, relative to what other models say of them.
@@ -185,6 +169,7 @@ impl Search for Tessera {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Surface;
     use crate::replay::{Limits, replay};
     use crate::space::{BATCHES, Engine};
 

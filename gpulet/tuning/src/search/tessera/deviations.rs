@@ -1,5 +1,7 @@
 //! What deviations fit the trials: the constants are what is expected of them, and the trials of this model say more.
 
+use std::ops::Range;
+
 use crate::gaussian_process::Posterior;
 use crate::space::{KNOBS, Space};
 
@@ -128,45 +130,44 @@ impl Deviations {
         if self.constants.spread <= 0.0 {
             return;
         }
-        let prior = |powers: &[f64; FITTED], range: std::ops::Range<usize>| -> f64 {
-            let of = powers.get(range).unwrap_or_default();
-            -0.5 * of.iter().map(|power| (power / self.constants.spread).powi(2)).sum::<f64>()
+        let of_rate = |of: &Constants| self.rate_posterior(trials, of).map(|found| found.log_likelihood());
+        let of_tail = |of: &Constants| self.tail_posterior(trials, of).map(|found| found.log_likelihood());
+        let powers = self.climb(self.powers, 0..TAIL, of_rate);
+        self.powers = self.climb(powers, TAIL..FITTED, of_tail);
+    }
+
+    /// Moves some powers, one step at a time, as long as that makes them more probable.
+    fn climb(
+        &self,
+        mut powers: [f64; FITTED],
+        moved: Range<usize>,
+        log_likelihood: impl Fn(&Constants) -> Option<f64>,
+    ) -> [f64; FITTED] {
+        let score = |powers: [f64; FITTED]| {
+            let unlikely: f64 = powers.iter().map(|power| (power / self.constants.spread).powi(2)).sum();
+            Some(log_likelihood(&with_powers(self.constants, powers))? - 0.5 * unlikely)
         };
-        let score = |powers: [f64; FITTED], of_tail: bool| {
-            let constants = with_powers(self.constants, powers);
-            let (posterior, range) = if of_tail {
-                (self.tail_posterior(trials, &constants), TAIL..FITTED)
-            } else {
-                (self.rate_posterior(trials, &constants), 0..TAIL)
-            };
-            posterior.map(|posterior| posterior.log_likelihood() + prior(&powers, range))
-        };
-        let mut powers = self.powers;
-        for of_tail in [false, true] {
-            let range = if of_tail { TAIL..FITTED } else { 0..TAIL };
-            let mut best = score(powers, of_tail).unwrap_or(f64::NEG_INFINITY);
-            for _ in 0..SWEEPS_MAX {
-                let before = powers;
-                for at in range.clone() {
-                    for step in [-STEP, STEP] {
-                        let mut next = powers;
-                        if let Some(power) = next.get_mut(at) {
-                            *power += step;
-                        }
-                        if let Some(found) = score(next, of_tail)
-                            && found > best
-                        {
-                            (powers, best) = (next, found);
-                            break;
-                        }
+        let mut best = score(powers).unwrap_or(f64::NEG_INFINITY);
+        for _ in 0..SWEEPS_MAX {
+            let before = powers;
+            for at in moved.clone() {
+                let steps = [-STEP, STEP].map(|step| {
+                    let mut next = powers;
+                    if let Some(power) = next.get_mut(at) {
+                        *power += step;
                     }
-                }
-                if powers == before {
-                    break;
+                    next
+                });
+                let mut scored = steps.into_iter().filter_map(|next| Some((next, score(next)?)));
+                if let Some(found) = scored.find(|(_, score)| *score > best) {
+                    (powers, best) = found;
                 }
             }
+            if powers == before {
+                break;
+            }
         }
-        self.powers = powers;
+        powers
     }
 
     pub fn rate_posterior(&self, trials: &Trials, of: &Constants) -> Option<Posterior> {
