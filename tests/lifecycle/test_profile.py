@@ -9,10 +9,11 @@ import signal
 import subprocess
 from pathlib import Path
 
+import onnx
 import pytest
 from fixtures import models
 from fixtures.client import Client, get
-from fixtures.graphs import recogniser
+from fixtures.graphs import FLOAT, Graph, recogniser
 from fixtures.partition import until_view
 from fixtures.tessera import Tessera
 from fixtures.wait import until
@@ -109,6 +110,45 @@ def test_an_interrupted_run_resumes(repository: Path, number: signal.Signals) ->
     after = cells(repository)
     assert done.returncode == 0 and set(after) == {("steady", batch, 1) for batch in (1, 2, 4)}, done
     assert all(after[key] == cell for key, cell in before.items())
+
+
+def filters() -> onnx.ModelProto:
+    """Three convolutions with activations of megabytes, next to which memory of the engine itself is small."""
+    graph = Graph()
+    x = graph.input("image", FLOAT, ["batch", 3, 96, 96])
+    for before, after in ((3, 32), (32, 32), (32, 16)):
+        x = graph.convolution(x, before, after, (3, 3))
+    return graph.output(x, "found", FLOAT, ["batch", 16, 96, 96]).model()
+
+
+def test_predicted_memory_is_at_least_what_the_model_takes(repository: Path) -> None:
+    folder, known = repository.parent, []
+    models.place(repository, "filters", filters())
+    run = ("--model", "filters", "--cores", "1", "--batches", "1,4", "--time", "20ms")
+    measured = profile(repository, *run)
+    assert measured.returncode == 0, measured
+    for name, factor in (("a", 0.98), ("b", 1.0), ("c", 1.02)):
+        for line in (folder / "profile.jsonl").read_text().splitlines():
+            kind, fields = next(iter(json.loads(line).items()))
+            if kind == "profile":
+                fields["model"] = name
+            elif kind == "cell":
+                fields |= {key: factor * value for key, value in fields.items() if key.endswith("_us")}
+            known.append(json.dumps({kind: fields}) + "\n")
+    (folder / "known.jsonl").write_text("".join(known))
+    predicted = profile(repository, *run, "--predict", "--from", folder / "known.jsonl", "--out", folder / "predicted.jsonl")
+    assert predicted.returncode == 0 and "predicted from 3 measured models" in predicted.stdout, predicted
+    taken, expected = (memory(folder / file) for file in ("profile.jsonl", "predicted.jsonl"))
+    print(f"working memory by batch: predicted {expected}, measured {taken}")
+    assert expected.keys() == {1, 4}
+    shortfall = {batch: taken[batch] - bytes for batch, bytes in expected.items() if taken.get(batch, 0) > bytes}
+    assert not shortfall, shortfall
+
+
+def memory(file: Path) -> dict[int, int]:
+    """Working memory of the file's only model in bytes, by batch."""
+    arenas = [line["arena"] for line in map(json.loads, file.read_text().splitlines()) if "arena" in line]
+    return {arena["batch"]: arena["bytes"] for arena in arenas}
 
 
 MISTAKES = {

@@ -12,6 +12,8 @@ from datetime import datetime
 
 import pytest
 
+from overload.pauses import Pauses, Watch
+
 # Exit codes of `tessera load`: success; success, but late in some seconds.
 RAN = (0, 3)
 # Time limit of a run beyond the time for which it sends.
@@ -59,6 +61,7 @@ class Running:
     def __init__(self, process: subprocess.Popen[str], seconds: int) -> None:
         self._process = process
         self._seconds = seconds
+        self._watch = Watch()
 
     def report(self) -> Report:
         """Wait for the end of the run."""
@@ -68,15 +71,18 @@ class Running:
             self._process.kill()
             self._process.wait()
             raise
+        finally:
+            pauses = self._watch.end()
         assert self._process.returncode in RAN, f"tessera load ended with {self._process.returncode}: {said[-2000:]}"
-        return Report(json.loads(text))
+        return Report(json.loads(text), pauses)
 
 
 @dataclass(frozen=True)
 class Report:
-    """The output of `tessera load --json`."""
+    """The output of `tessera load --json`, and the pauses of the machine during the run."""
 
     document: dict
+    pauses: Pauses
 
     @property
     def started(self) -> float:
@@ -104,7 +110,16 @@ class Report:
                 f"machine too busy: between second {start:.0f} and {end:.0f}, the load generator was on time in only "
                 f"{len(kept)} of {len(whole)} seconds; stop other programs and run the test again"
             )
-        return Stretch(kept, len(whole) - len(kept))
+        return self.of_seconds(kept, len(whole) - len(kept))
+
+    def of_seconds(self, seconds: list[dict], left_out: int = 0) -> Stretch:
+        """These seconds of the report."""
+        waits = [self.pause_p99_ms(second["t"], second["t"] + 1) for second in seconds]
+        return Stretch(seconds, left_out, statistics.median(waits) if waits else 0.0)
+
+    def pause_p99_ms(self, start: float, end: float) -> float:
+        """By how much pauses of the machine delay requests between these seconds of the run."""
+        return self.pauses.wait_p99_ms(self.started + start, self.started + end)
 
 
 @dataclass(frozen=True)
@@ -113,6 +128,8 @@ class Stretch:
 
     seconds: list[dict]
     left_out: int
+    # Median of the seconds' delays by pauses of the machine.
+    pause_ms: float
 
     @property
     def goodput(self) -> float:
@@ -131,8 +148,12 @@ class Stretch:
         return statistics.median(known) if known else float("inf")
 
     def as_fast_as(self, other: Stretch, slo_ms: float) -> bool:
-        """Whether p99 is at most 1.2 times the other's plus 5 % of the objective for noise of the machine."""
-        return self.p99_ms <= 1.2 * other.p99_ms + 0.05 * slo_ms
+        """Whether p99 is at most 1.2 times the other's plus 5 % of the objective for noise of the machine.
+
+        Pauses of the machine that were measured in these seconds and not in the other's come on top.
+        """
+        pauses = max(0.0, self.pause_ms - other.pause_ms)
+        return self.p99_ms <= 1.2 * other.p99_ms + 0.05 * slo_ms + pauses
 
     def sum(self, key: str) -> int:
         return sum(second[key] for second in self.seconds)

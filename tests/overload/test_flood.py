@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hdrh.histogram import HdrHistogram
 
 from fixtures.synthetic import STEADY
 from fixtures.tessera import Tessera
@@ -34,6 +35,7 @@ class Flood:
     calm: Stretch
     offered: dict[float, Stretch]
     figures: dict[float, dict]
+    pauses_ms: dict[float, float]
     after: Stretch
     idle_bytes: int
     peak_bytes: int
@@ -82,6 +84,7 @@ def press(server: Tessera, traffic: Traffic, length: int, protocol: str) -> Floo
         calm=report.between(1, starts[1]),
         offered={plan[nth][1]: report.between(starts[nth], starts[nth + 1]) for nth in (1, 2, 3)},
         figures=figures,
+        pauses_ms={plan[nth][1]: report.pause_p99_ms(starts[nth], starts[nth + 1]) for nth in (1, 2, 3)},
         # From two seconds after the overload.
         after=report.between(starts[4] + 2, starts[5]),
         idle_bytes=idle,
@@ -123,11 +126,20 @@ def test_requests_are_rejected_only_for_overload(flood: Flood) -> None:
 
 def test_rejections_are_much_faster_than_answers(flood: Flood) -> None:
     for factor in (2.0, 5.0):
-        refusal, answer = flood.figures[factor]["refusal"], flood.figures[factor]["latency"]
-        p50, p90, p99 = (refusal[f"p{share}_ms"] for share in (50, 90, 99))
-        print(f"{factor:g}x: rejected after p50 {p50:.1f}, p90 {p90:.1f}, p99 {p99:.1f} ms")
-        assert p90 <= 0.1 * answer["p50_ms"], f"at {factor:g}x"
-        assert p99 <= 10, f"at {factor:g}x"
+        figures, pauses = flood.figures[factor], flood.pauses_ms[factor]
+        times = HdrHistogram.decode(figures["refusal"]["histogram"])
+        # Shed after they were accepted, in favour of others: they waited the longest.
+        shed = figures["refused"].get("shed", 0)
+        at_once = 1 - shed / times.total_count
+        p50, p90, p99 = (times.get_value_at_percentile(share * at_once) / 1e3 for share in (50, 90, 99))
+        shown = (
+            f"{factor:g}x: rejected after p50 {p50:.1f}, p90 {p90:.1f}, p99 {p99:.1f} ms, shed {1 - at_once:.2%}; "
+            f"pauses of the machine: {pauses:.1f} ms"
+        )
+        print(shown)
+        assert p90 <= 0.1 * figures["latency"]["p50_ms"], shown
+        assert p99 <= 10 + pauses, shown
+        assert at_once >= 0.99, shown
 
 
 def test_memory_stays_within_the_configured_limits(flood: Flood) -> None:

@@ -4,8 +4,8 @@ use crate::network::Network;
 
 /// How much of their activations models keep in memory at a time.
 ///
-/// An engine reuses memory of activations that are no longer needed, by rules that the operators alone do not say. So this is an upper end:
-/// the largest part that a known model took, at most all activations at once.
+/// An engine reuses memory of activations that are no longer needed, and needs more for some operators, by rules that the
+/// operators alone do not say. So this is an upper end: the largest part that a known model took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ArenaShare(f64);
 
@@ -17,14 +17,19 @@ impl Default for ArenaShare {
 }
 
 impl ArenaShare {
-    /// Bytes that an engine may take besides activations. Smaller arenas do not say which part of the activations was kept.
+    /// Bytes that an engine may take besides activations. Known models with fewer bytes of activations do not say which part
+    /// of them was kept.
     pub const OVERHEAD: u64 = 1_000_000;
 
     /// Learns from known arenas: the network, rows of the batch, and bytes in addition to the weights.
     pub fn of<'a>(arenas: impl IntoIterator<Item = (&'a Network, u32, u64)>) -> Self {
-        let large = arenas.into_iter().filter(|(.., bytes)| *bytes >= Self::OVERHEAD);
-        let parts = large.map(|(network, batch, bytes)| bytes as f64 / activations(network, batch).max(1.0));
-        parts.reduce(f64::max).map_or_else(Self::default, |part| Self(part.min(1.0)))
+        let parts =
+            arenas.into_iter().map(|(network, batch, bytes)| (activations(network, batch), bytes as f64));
+        let large = parts.filter(|(activations, _)| *activations >= Self::OVERHEAD as f64);
+        large
+            .map(|(activations, bytes)| bytes / activations)
+            .reduce(f64::max)
+            .map_or_else(Self::default, Self)
     }
 
     /// Bytes that a batch needs at most, in addition to the weights.
@@ -53,6 +58,12 @@ mod tests {
         let share = ArenaShare::of([(&one, 2, 5_000_000), (&other, 4, 10_000_000)]);
         assert_eq!(share.bytes(&network(3_000_000.0), 8), ArenaShare::OVERHEAD + 12_000_000);
         assert_eq!(ArenaShare::of([]).bytes(&network(300.0), 8), ArenaShare::OVERHEAD + 2_400);
+    }
+
+    #[test]
+    fn an_engine_may_need_more_than_all_activations() {
+        let share = ArenaShare::of([(&network(5_000_000.0), 4, 25_000_000)]);
+        assert_eq!(share.bytes(&network(2_000_000.0), 4), ArenaShare::OVERHEAD + 10_000_000);
     }
 
     #[test]

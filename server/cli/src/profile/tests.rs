@@ -461,8 +461,8 @@ fn a_model_that_never_ran_is_predicted_from_others_and_measured_later() {
     let (guess, truth) = (read(&out), read(&path("measured.jsonl")));
     assert_eq!((guess.header().source, guess.predicted().count()), (Origin::Predicted, 2));
     assert!(guess.weights_bytes().is_some_and(|bytes| bytes > 10_000));
-    let arenas = (guess.arena_bytes(4), truth.arena_bytes(4));
-    assert!(arenas.0.is_some() && arenas.0 >= arenas.1, "{arenas:?}");
+    // A measured arena is memory of the whole process, in which other tests run: tests/lifecycle compares the two.
+    assert!(guess.arena_bytes(4) > guess.arena_bytes(1) && guess.arena_bytes(1) > Some(0));
     let ratio =
         guess.expected_us(Quantile::P50, 4, 1).unwrap() / truth.expected_us(Quantile::P50, 4, 1).unwrap();
     assert!((0.8..1.25).contains(&ratio), "{ratio}");
