@@ -22,6 +22,7 @@ pub use self::coefficients::Coefficients;
 pub use self::file::{
     Aggressor, ArenaLine, Cell, ContentionLine, Header, Interval, Line, Source, UtilisationLine, WorkLine,
 };
+pub(crate) use self::reading::PLANNED;
 pub use self::reading::{CELLS_MAX, PROFILES_MAX, ProfileError, UNITS_MAX};
 pub use self::shape::{RowShape, SHAPES_MAX, listed as listed_shapes};
 use self::surface::Surface;
@@ -152,8 +153,8 @@ impl Profile {
         &self.repairs
     }
 
-    /// Returns the microseconds of a solo batch to plan with: at the upper end of the intervals of predicted cells. Never falls
-    /// as the batch grows, and never rises as the units grow.
+    /// Returns the microseconds of a solo batch to plan with: for predicted cells, the geometric mean of the expected time and the
+    /// upper end of the interval. Never falls as the batch grows, and never rises as the units grow.
     ///
     /// # Errors
     /// [`Outside`] if nothing is known around the batch or the units.

@@ -1,6 +1,6 @@
 //! Which cell to measure next: the one whose outcome is expected to change the plan most (value of information), and when to stop.
 
-use crate::estimator::Estimate;
+use crate::estimator::{Estimate, PLANNED};
 use crate::known::Place;
 
 /// Change of a plan, as a share of its capacity, below which a measurement is not worth its time.
@@ -97,18 +97,21 @@ struct Belief<'a> {
 }
 
 impl Belief<'_> {
-    /// The plan from the upper ends of the intervals, as planners make it.
+    /// The plan from the planned times, as planners make it.
     fn plan(&self, objective: &Objective) -> Vec<Choice> {
-        let upper = self.means.iter().zip(&self.variances);
-        let upper = upper.map(|(mean, variance)| (mean + self.quantile * variance.max(0.0).sqrt()).exp());
-        plan(objective, self.places.iter().copied().zip(upper))
+        let planned = self
+            .means
+            .iter()
+            .zip(&self.variances)
+            .map(|(mean, variance)| (mean + PLANNED * self.quantile * variance.max(0.0).sqrt()).exp());
+        plan(objective, self.places.iter().copied().zip(planned))
     }
 }
 
 impl Estimate<'_> {
-    /// The plan from the upper ends of all intervals, as planners make it.
+    /// The plan from the planned times of all places, as planners make it.
     pub fn plan(&self, objective: &Objective, places: &[Place]) -> Vec<Choice> {
-        plan(objective, places.iter().map(|place| (*place, self.at(*place).high_us)))
+        plan(objective, places.iter().map(|place| (*place, self.at(*place).planned_us())))
     }
 
     /// The place, of those that were not measured, whose measurement is expected to change the plan most; `None` if all were measured. If

@@ -50,6 +50,16 @@ pub struct Prediction {
     pub high_us: f64,
 }
 
+/// How far plans go from the expected time to the upper end of the interval, in logarithms.
+pub(crate) const PLANNED: f64 = 0.5;
+
+impl Prediction {
+    /// What plans expect a batch to take, microseconds: as `gpulet_core` plans predicted cells, the geometric mean of the expected time and the upper end.
+    pub fn planned_us(&self) -> f64 {
+        self.time_us * (self.high_us / self.time_us).powf(PLANNED)
+    }
+}
+
 impl Learned {
     fn new(known: &[Known]) -> Option<Self> {
         let all: Vec<&Known> = known.iter().collect();
@@ -300,6 +310,23 @@ impl Estimate<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn planners_read_the_planned_time_from_a_profile() {
+        let predicted = Prediction { time_us: 300.0, low_us: 200.0, high_us: 700.0 };
+        let profile = format!(
+            "{}\n{}\n",
+            r#"{"profile":{"version":1,"model":"m","device":"d","engine":"e","source":"predicted","units_total":1}}"#,
+            r#"{"cell":{"batch":1,"units":1,"p50_us":300,"p95_us":300,"p99_us":300,"count":0,"source":"predicted","low_us":200,"high_us":700}}"#
+        );
+        let profile = gpulet_core::profile::Profile::read(&profile).unwrap().remove(0);
+        let planned_us = profile.latency_us(gpulet_core::profile::Quantile::P50, 1, 1).unwrap();
+        assert!(
+            (planned_us - predicted.planned_us()).abs() < 1e-6,
+            "{planned_us} {}",
+            predicted.planned_us()
+        );
+    }
 
     #[test]
     fn few_known_models_widen_intervals() {

@@ -14,7 +14,7 @@ use crate::drift::Drift;
 use crate::id::{DeviceId, ModelId};
 use crate::placement::Policy;
 use crate::problem::Device;
-use crate::profile::{Profile, Quantile};
+use crate::profile::{PLANNED, Profile, Quantile};
 
 /// Usual error of the mean time of measured batches against their profile: between two runs of `tessera profile`, and between a profile and a
 /// server.
@@ -71,8 +71,8 @@ pub(super) struct ProfileCorrections {
 pub(super) fn usual_error(profile: &Profile, rows: u32, units: u32) -> f64 {
     let times = profile
         .latency_us(Quantile::P50, rows, units)
-        .and_then(|high| Ok(high / profile.expected_us(Quantile::P50, rows, units)?));
-    times.map_or(USUAL, |ratio| f64::max(USUAL, ratio.ln() / QUANTILE))
+        .and_then(|planned| Ok(planned / profile.expected_us(Quantile::P50, rows, units)?));
+    times.map_or(USUAL, |ratio| f64::max(USUAL, ratio.ln() / (PLANNED * QUANTILE)))
 }
 
 impl ProfileCorrections {

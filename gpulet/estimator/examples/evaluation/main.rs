@@ -46,8 +46,9 @@ fn main() -> Result<(), Failed> {
         let known = if data.is_own() { &by_family } else { &by_model };
         let efforts = [orders::study(known, Kind::EachShare)?, orders::study(known, Kind::Rate)?];
         let (plans, memory) = (plans::study(known)?, memory::study(known));
+        let within_planned = plans::within_planned(known)?;
         drop((by_model, by_family));
-        all.push(Results { data, models, unseen, efforts, plans, memory });
+        all.push(Results { data, models, unseen, efforts, plans, within_planned, memory });
     }
     std::fs::write(&page, page::markdown(&all))?;
     Ok(())

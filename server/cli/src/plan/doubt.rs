@@ -1,4 +1,4 @@
-//! What predicted cells cost: plans use the upper ends of their intervals, so they have less headroom than with measured times.
+//! What predicted cells cost: plans use longer times than expected, so they have less headroom than with measured times.
 
 use std::fmt::Write as _;
 
@@ -64,15 +64,10 @@ impl Doubt {
 
     /// One or two lines for readers.
     pub fn words(&self, planned: &Planned) -> String {
-        let mut text =
-            "doubt: some batch times are predicted, and planned at the upper ends of their intervals"
-                .to_owned();
+        let mut text = "doubt: some batch times are predicted, and planned with a margin".to_owned();
         if let Some(growth) = self.growth_unchanged {
-            let _ = write!(
-                text,
-                "; as expected, all rates may grow by {} with this plan",
-                format::growth(growth)
-            );
+            let _ =
+                write!(text, "; without it, all rates may grow by {} with this plan", format::growth(growth));
             if let Some(replanned) = self.growth_replanned {
                 let _ = write!(text, ", by {} with a new plan", format::growth(replanned.factor));
             }

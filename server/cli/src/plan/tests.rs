@@ -379,7 +379,7 @@ fn predicted_cells_are_told_with_what_their_doubt_costs() {
     std::fs::write(bench.folder.path().join("profiles/cpu.jsonl"), profiles).unwrap();
     let text = bench.answer(&[]);
     for part in [
-        "doubt: some batch times are predicted, and planned at the upper ends of their intervals; as expected, all rates may grow by",
+        "doubt: some batch times are predicted, and planned with a margin; without it, all rates may grow by",
         "to know more: `tessera profile --model light --batches",
         "note: 1 of 4 cells of light on cpu predicted, not measured: batch 8 on 1 core\n",
     ] {
