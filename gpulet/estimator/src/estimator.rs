@@ -50,11 +50,11 @@ pub struct Prediction {
     pub high_us: f64,
 }
 
-/// How far plans go from the expected time to the upper end of the interval, in logarithms.
+/// How far plans go from the expected time to the upper end of the interval, in logarithms, as planners of `gpulet_core` do.
 pub(crate) const PLANNED: f64 = 0.5;
 
 impl Prediction {
-    /// What plans expect a batch to take, microseconds: as `gpulet_core` plans predicted cells, the geometric mean of the expected time and the upper end.
+    /// The time that plans count on, microseconds: the geometric mean of the expected time and the upper end.
     pub fn planned_us(&self) -> f64 {
         self.time_us * (self.high_us / self.time_us).powf(PLANNED)
     }

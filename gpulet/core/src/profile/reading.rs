@@ -49,9 +49,9 @@ const CLASS_MAX: usize = 64;
 /// Weight of a predicted cell: any measured one that contradicts it decides.
 const PREDICTED: f64 = 1e-3;
 
-/// How far plans go from the expected time of a predicted cell to the upper end of its interval, in logarithms. If these are
-/// normally distributed around the expected time, 80 % of the cells take at most the planned time. docs/estimator.md has plans
-/// made with both ends and with this.
+/// How far plans go from the expected time of a predicted cell to the upper end of its 90 % interval, in logarithms. 80 % of cells
+/// take at most this, if the logarithms of errors are normally distributed. docs/estimator.md has plans made with expected times,
+/// upper ends and this.
 pub(crate) const PLANNED: f64 = 0.5;
 
 impl Cell {

@@ -15,21 +15,29 @@ const PERIOD: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct Bar {
     line: ProgressBar,
-    /// Steps of the current cell, and when they were last shown.
+    /// Steps of all cells, those of the current one, and when they were last shown.
+    done: u64,
     cell: u64,
     shown: Instant,
+    /// When the measurement began, and how long it may take.
+    limit: Option<(Instant, Duration)>,
 }
 
 impl Bar {
     /// A bar, or nothing if standard error is not a terminal.
     pub fn new(shown: bool) -> Self {
         let line = progress::bar(shown, 0, "{msg:<44!} {wide_bar} {percent:>3} %  {eta:>4} left");
-        Self { line, cell: 0, shown: Instant::now() }
+        Self { line, done: 0, cell: 0, shown: Instant::now(), limit: None }
     }
 
     /// Adds `cells` to the number of expected cells.
     pub fn expect(&self, cells: usize) {
         self.line.inc_length(STEPS.saturating_mul(cells as u64));
+    }
+
+    /// The measurement ends after this time, whatever is left.
+    pub fn within(&mut self, time: Duration) {
+        self.limit = Some((Instant::now(), time));
     }
 
     /// Shows the current activity.
@@ -41,8 +49,9 @@ impl Bar {
     pub fn skip(&mut self, cells: usize) {
         let steps = STEPS.saturating_mul(cells as u64);
         self.line.dec_length(steps);
-        self.line.set_position(self.line.position().saturating_sub(self.cell));
+        self.done = self.done.saturating_sub(self.cell);
         self.cell = 0;
+        self.line.set_position(self.position());
     }
 
     /// Shows the progress of the current cell, from 0 to 1, at a limited frequency.
@@ -67,8 +76,15 @@ impl Bar {
 
     fn advance(&mut self, to: u64) {
         let to = to.clamp(self.cell, STEPS);
-        self.line.inc(to - self.cell);
+        self.done += to - self.cell;
         self.cell = to;
+        self.line.set_position(self.position());
+    }
+
+    /// Steps by the cells or by the time, whichever is further.
+    fn position(&self) -> u64 {
+        let spent = self.limit.map_or(0.0, |(began, time)| began.elapsed().div_duration_f64(time).min(1.0));
+        self.done.max((spent * self.line.length().unwrap_or(0) as f64) as u64)
     }
 }
 
@@ -88,5 +104,19 @@ mod tests {
         bar.finish_cell();
         bar.finish_cell();
         assert_eq!((bar.line.position(), bar.line.length()), (2 * STEPS, Some(2 * STEPS)));
+    }
+
+    #[test]
+    fn a_limit_of_time_counts_where_it_is_nearer_than_the_last_cell() {
+        let mut bar = Bar::new(false);
+        bar.expect(10);
+        bar.within(Duration::from_secs(100));
+        bar.limit = bar.limit.map(|(began, time)| (began - Duration::from_secs(50), time));
+        bar.finish_cell();
+        assert_eq!(bar.line.position() / STEPS, 5);
+        for _ in 0..6 {
+            bar.finish_cell();
+        }
+        assert_eq!(bar.line.position(), 7 * STEPS);
     }
 }

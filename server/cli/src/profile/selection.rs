@@ -96,6 +96,9 @@ pub fn measure(
     let (mut used, mut before) = (0, None);
     let all: usize = subjects.iter().map(|subject| subject.batches.len().saturating_mul(cores.len())).sum();
     recorder.bar.expect(limits.cells.map_or(all, |cells| cells.min(all)));
+    if let Some(time) = limits.time {
+        recorder.bar.within(time);
+    }
     for (at, subject) in subjects.iter().enumerate() {
         // What earlier models did not use is divided among the later ones.
         let models = subjects.len().saturating_sub(at).max(1);

@@ -358,7 +358,7 @@ mod tests {
         let measured = [(1, Duration::from_micros(700)), (4, Duration::from_micros(2_500))];
         let now = with_measured(&profile, 2, &measured).unwrap();
         let p99 = |batch, units| now.latency_us(Quantile::P99, batch, units).unwrap().round();
-        assert_eq!((p99(1, 2), p99(4, 2), p99(8, 2)), (1_200.0, 3_000.0, 14_400.0));
+        assert_eq!((p99(1, 2), p99(4, 2), p99(8, 2)), (1_200.0, 3_000.0, (7_200.0 * 2_f64.sqrt()).round()));
         let open: Vec<_> = now.predicted().map(|cell| (cell.batch, cell.units)).collect();
         assert_eq!(open, [(8, 2), (4, 4)]);
     }
