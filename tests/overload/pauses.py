@@ -62,6 +62,7 @@ def watch(core: int) -> None:
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:
+        print(f"pauses of core {core} are not measured: real-time priority is not permitted (run as root, or with CAP_SYS_NICE)", file=sys.stderr)
         return
     spans = []
     due = time.time() + PERIOD
