@@ -3,6 +3,7 @@
 //! The loop uses hyper directly, because a framework's loop does not enforce these limits: connections are counted,
 //! slow headers time out, headers are bounded before they are parsed, and a drain lets requests in flight finish.
 
+mod closing;
 mod handshake;
 mod pace;
 mod services;
@@ -169,14 +170,8 @@ impl Listener {
                 }
             }
         }
-        for _ in 0..limits.connections {
-            let Ok(Ok((stream, peer))) = tokio::time::timeout(Duration::ZERO, self.socket.accept()).await
-            else {
-                break;
-            };
-            connections.take(stream, peer, service.clone());
-        }
-        drop(self.socket);
+        let take = |stream, peer| connections.take(stream, peer, service.clone());
+        closing::close(self.socket, limits.connections, take).await;
         let _ = tokio::time::timeout(LAST_REQUESTS, connections.all_closed()).await;
         connections.close.cancel();
         connections.graceful.shutdown().await;

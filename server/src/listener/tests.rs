@@ -236,6 +236,49 @@ async fn a_request_that_was_on_its_way_when_the_drain_ended_is_answered() {
     server.stopped().await;
 }
 
+/// How many connections of a client were answered before the listener refused one. It opens one after the other.
+fn connect_until_refused(address: SocketAddr) -> usize {
+    use std::io::{ErrorKind, Read as _, Write as _};
+    for answered in 0.. {
+        let mut stream = match std::net::TcpStream::connect_timeout(&address, BOUND) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => return answered,
+            connected => connected.unwrap(),
+        };
+        stream.write_all(GET_AND_CLOSE).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("done"), "connection {answered}: {answer:?}");
+    }
+    unreachable!("the listener closes")
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn connections_that_arrive_while_the_listener_closes_are_answered_or_refused() {
+    const ROUNDS: usize = 8;
+    for _ in 0..ROUNDS {
+        let listener = Listener::bind("test", SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+        let (address, stop) = (listener.address, CancellationToken::new());
+        let (events_in, mut events) = mpsc::unbounded_channel();
+        let answer = service(move |_request: Request<Incoming>| {
+            let _ = events_in.send(());
+            async { Response::new(Full::new(Bytes::from_static(b"done"))) }
+        });
+        let serving = tokio::spawn(listener.serve(Protocols::Http, limits(), answer, stop.clone()));
+        let clients: Vec<_> =
+            (0..4).map(|_| tokio::task::spawn_blocking(move || connect_until_refused(address))).collect();
+        for _ in 0..100 {
+            tokio::time::timeout(BOUND, events.recv()).await.expect("a request in time").unwrap();
+        }
+        stop.cancel();
+        let mut answered = 0;
+        for client in clients {
+            answered += client.await.unwrap();
+        }
+        assert!(answered > 0, "the clients connected before the drain");
+        serving.await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn a_taken_address_is_an_error_that_names_the_option() {
     let first = Listener::bind("server.http", SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
