@@ -23,7 +23,7 @@ use node::environment::Environment;
 use node::output;
 use router_core::batch::{BatchOptions, Policy};
 use sim::{Setup, Simulation};
-use workload::{Extent, Stages, Workload};
+use workload::{Extent, Model, Stages, Workload};
 
 use crate::load::{interruption, line::Line, request};
 use crate::simulate::{self, reading};
@@ -38,38 +38,15 @@ const DIFFERENT: u8 = 3;
 /// Runs both and prints the comparison.
 pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<ExitCode> {
     let workload = reading::read(&arguments.workload)?.workload;
-    let workload = reading::adapt(workload, arguments.rate_scale, arguments.lanes)?;
-    if !workload.lanes.changes.is_empty() || workload.lanes.noise.stalls.is_some() {
-        anyhow::bail!("{}: lanes that fail or stall cannot be had on a live server", workload.name);
-    }
-    anyhow::ensure!(
-        workload.partition.is_none(),
-        "{}: [devices]: not supported here: expected a workload with [lanes]",
-        workload.name
-    );
-    if let Some((_, family, _)) = workload.families().next() {
-        let name = &family.name;
-        anyhow::ensure!(
-            arguments.repository.is_none(),
-            "families.{name}: are compared on synthetic models only: expected no --repository"
-        );
-        let own = workload.families().flat_map(|(.., family)| &family.variants);
-        let own = own.filter_map(|variant| workload.models.get(variant.model as usize));
-        if let Some(model) = own.into_iter().find(|model| model.expected_requests(1_000_000_000) > 0.0) {
-            let variant = &model.name;
-            anyhow::bail!(
-                "models.{variant}.rate: it is a variant of a family: expected no requests of its own"
-            );
+    let mut workload = reading::adapt(workload, arguments.rate_scale, arguments.lanes)?;
+    check(&workload, arguments)?;
+    let line = Line::new(environment.stderr_is_terminal);
+    if let Some(models) = &arguments.repository {
+        let served = |model: &Model| arguments.served(model).to_owned();
+        for found in families::read_qualities(&mut workload, models, served)? {
+            output::complain(&found);
         }
     }
-    if workload.models.iter().any(|model| model.best_effort) {
-        anyhow::ensure!(
-            arguments.repository.is_some() && workload.lanes.idle_priority,
-            "{}: models of best effort run at idle priority on cores: expected --repository, and `idle_priority = true` in [lanes]",
-            workload.name
-        );
-    }
-    let line = Line::new(environment.stderr_is_terminal);
     let setup = setup(arguments)?;
     let stop = interruption::flag()?;
     // A batch that is sent to a lane ahead of time waits there for the one before it. That is not overhead of the lane.
@@ -88,6 +65,7 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
     });
     line.clear();
     let (measured, counted) = measured?;
+    let counted = counted.of_workload(&workload, |model| arguments.served(model));
     anyhow::ensure!(!measured.interrupted, "stopped: nothing to compare");
     let simulated = Simulation::new(&workload, &setup)?.run(&mut |_| {})?;
     let parity = Parity::new(&workload, arguments.repository.is_some(), &simulated, (&measured, &counted));
@@ -97,6 +75,39 @@ pub fn run(arguments: &ParityArgs, environment: &Environment) -> anyhow::Result<
         output::write(parity.text().as_bytes());
     }
     Ok(if parity.within() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+}
+
+/// Refuses workloads that cannot be compared.
+fn check(workload: &Workload, arguments: &ParityArgs) -> anyhow::Result<()> {
+    for (name, _) in &arguments.client.maps {
+        let is_known = workload.models.iter().any(|model| model.name == *name || model.group == *name);
+        anyhow::ensure!(is_known, "--map: the workload has no model `{name}`");
+    }
+    if let Some((_, family, _)) = workload.families().find(|(_, own, _)| arguments.served(own) != own.name) {
+        anyhow::bail!("--map {}: is a family: expected a model", family.name);
+    }
+    if !workload.lanes.changes.is_empty() || workload.lanes.noise.stalls.is_some() {
+        anyhow::bail!("{}: lanes that fail or stall cannot be had on a live server", workload.name);
+    }
+    anyhow::ensure!(
+        workload.partition.is_none(),
+        "{}: [devices]: not supported here: expected a workload with [lanes]",
+        workload.name
+    );
+    let variants = workload.families().flat_map(|(.., family)| &family.variants);
+    let mut variants = variants.filter_map(|variant| workload.models.get(variant.model as usize));
+    if let Some(model) = variants.find(|model| model.expected_requests(1_000_000_000) > 0.0) {
+        let variant = &model.name;
+        anyhow::bail!("models.{variant}.rate: it is a variant of a family: expected no requests of its own");
+    }
+    if workload.models.iter().any(|model| model.best_effort) {
+        anyhow::ensure!(
+            arguments.repository.is_some() && workload.lanes.idle_priority,
+            "{}: models of best effort run at idle priority on cores: expected --repository, and `idle_priority = true` in [lanes]",
+            workload.name
+        );
+    }
+    Ok(())
 }
 
 /// Starts a server for the workload, does something with it, and ends it.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use workload::Model;
 
 use crate::load::arguments::ClientArgs;
 use crate::simulate;
@@ -13,8 +14,8 @@ pub struct ParityArgs {
     /// Workload file in TOML (loadtest/workload/README.md).
     #[arg(value_name = "WORKLOAD.toml")]
     pub workload: PathBuf,
-    /// Serve the models of this folder, and measure their batch times. Default: synthetic models with the batch times of
-    /// the workload's profiles. The workload must not have more lanes than there are cores.
+    /// Serve the models of this folder, and measure their batch times. Variants of families have the qualities that are
+    /// stored there. Default: synthetic models with the batch times of the workload's profiles. The workload must not have more lanes than there are cores.
     #[arg(long, short, value_name = "DIR")]
     pub repository: Option<PathBuf>,
     /// Engine of real models: auto, tract or ort.
@@ -41,6 +42,15 @@ pub struct ParityArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+impl ParityArgs {
+    /// What the server calls a model of the workload.
+    pub fn served<'a>(&'a self, model: &'a Model) -> &'a str {
+        let mut maps = self.client.maps.iter();
+        let mapped = maps.find(|(name, _)| *name == model.name || *name == model.group);
+        mapped.map_or(&model.name, |(_, name)| name)
+    }
 }
 
 /// Protocol of the requests.

@@ -35,7 +35,7 @@ pub fn measure(
     line: &Line,
 ) -> anyhow::Result<()> {
     if real {
-        for model in workload.models.iter_mut().filter(|model| model.pipeline.is_none()) {
+        for model in workload.models.iter_mut().filter(|model| model.is_single()) {
             line.say(&format!("measuring batches of {}", model.name));
             let lanes = model.lanes.as_ref().map_or(workload.lanes.count, |lanes| lanes.len() as u32);
             model.profile = Some(profile(model, lanes, settings, stop)?);
@@ -68,7 +68,11 @@ fn rehearse(
 ) -> anyhow::Result<Report> {
     let mut rehearsal = workload.lasting(REHEARSAL)?.with_seed(workload.seed.wrapping_add(OTHER_SEED));
     rehearsal.warmup = REHEARSAL_WARMUP;
-    let session = Session::open(&rehearsal, Settings { keep_timings: true, ..settings.clone() })?;
+    let mut settings = Settings { keep_timings: true, ..settings.clone() };
+    let is_known =
+        |name: &str| rehearsal.models.iter().any(|model| model.name == name || model.group == name);
+    settings.names.retain(|name, _| is_known(name));
+    let session = Session::open(&rehearsal, settings)?;
     let drive = Drive::Open(Stages::constant(REHEARSAL)?);
     let report = session.run(&rehearsal, &drive, stop, &mut |live| line.show("overheads  ", live))?;
     anyhow::ensure!(!report.timings.is_empty(), "the server does not report the timing of its responses");
@@ -157,6 +161,8 @@ fn profile(
     let largest = model.profile.as_ref().map_or(LARGEST, Profile::max_batch);
     let mut settings = settings.clone();
     settings.payloads.of_other_models = true;
+    let served = settings.names.get(&model.name).or_else(|| settings.names.get(&model.group)).cloned();
+    settings.names = served.map(|served| (model.name.clone(), served)).into_iter().collect();
     let mut measured: BTreeMap<u32, f64> = BTreeMap::new();
     for rows in sizes(largest) {
         let alone = alone(model, rows)?;

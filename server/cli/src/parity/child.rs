@@ -10,6 +10,7 @@ use http::Method;
 use node::metrics::names;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
+use workload::{Model, Workload};
 
 use super::repository::Repository;
 use crate::models_command;
@@ -43,6 +44,15 @@ pub struct Counted {
 }
 
 impl Counted {
+    /// The same with the names of the workload instead of those that its models are served as.
+    #[must_use]
+    pub fn of_workload<'a>(mut self, workload: &'a Workload, served: impl Fn(&'a Model) -> &'a str) -> Self {
+        let own = workload.models.iter().map(|model| (model.name.clone(), served(model)));
+        let answered = own.filter_map(|(name, served)| Some((name, *self.answered.get(served)?)));
+        self.answered = answered.collect();
+        self
+    }
+
     /// What it counted since then.
     pub fn since(mut self, before: &Self) -> Self {
         self.preempted = self.preempted.saturating_sub(before.preempted);

@@ -13,7 +13,7 @@ pub fn config(workload: &Workload) -> anyhow::Result<String> {
     for (_, model, pipeline) in workload.pipelines() {
         tables.insert(model.name.clone(), Value::Table(table(model, pipeline, workload)?));
     }
-    let sections = [("pipelines", tables), ("families", families::tables(workload))];
+    let sections = [("pipelines", tables), ("families", families::tables(workload, |model| &model.name))];
     let sections = sections.into_iter().filter(|(_, tables)| !tables.is_empty());
     let file: Table = sections.map(|(name, tables)| (name.to_owned(), Value::Table(tables))).collect();
     Ok(toml::to_string(&file)?)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use models::TimeSpan;
 use tempfile::TempDir;
+use toml::{Table, Value};
 use workload::{Model, Workload};
 
 use super::arguments::ParityArgs;
@@ -61,6 +62,18 @@ impl Repository {
     pub fn given(path: &Path, arguments: &ParityArgs, workload: &Workload) -> anyhow::Result<Self> {
         pipelines::check_ensembles(workload)?;
         let mut options = options(path);
+        let families = families::tables(workload, |model| arguments.served(model));
+        let folder = if families.is_empty() {
+            None
+        } else {
+            Some(tempfile::tempdir().context("cannot make a folder")?)
+        };
+        if let Some(folder) = &folder {
+            let config = folder.path().join("tessera.toml");
+            let sections = Table::from_iter([("families".to_owned(), Value::Table(families))]);
+            fs::write(&config, toml::to_string(&sections)?).context("cannot write the configuration")?;
+            options.extend(["--config".into(), config.into()]);
+        }
         // One core for each lane. The network and the client use the others.
         let cores = gpulet::allowed_cores().context("cannot read the affinity mask")?;
         let lanes: Vec<String> =
@@ -80,17 +93,18 @@ impl Repository {
         }
         let mut served = Vec::new();
         for model in &workload.models {
-            let mut maps = arguments.client.maps.iter();
-            let mapped = maps.find(|(name, _)| *name == model.name || *name == model.group);
-            let name = mapped.map_or(&model.name, |(_, name)| name);
-            if served.contains(name) {
+            let name = arguments.served(model);
+            if served.iter().any(|other| other == name) {
                 anyhow::bail!("two models of the workload are served as `{name}`: expected one each");
             }
-            served.push(name.clone());
-            settings(&mut options, name, model, &arguments.policy);
+            served.push(name.to_owned());
+            // The objective of a family is in its own section, and its variants have the policy.
+            if model.family.is_none() {
+                settings(&mut options, name, model, &arguments.policy);
+            }
         }
         arguments.set.iter().for_each(|assignment| set(&mut options, assignment.clone()));
-        Ok(Self { options, asked_for: served, _folder: None })
+        Ok(Self { options, asked_for: served, _folder: folder })
     }
 }
 
