@@ -123,6 +123,7 @@ fn on_server<T>(
     };
     let child = Child::start(&repository, &environment.command_line)?;
     let mut settings = request::settings(&arguments.client, &endpoint(&child, arguments.protocol))?;
+    settings.names = arguments.names(workload);
     if arguments.repository.is_none() {
         let samples = fan_out::samples(workload)?;
         // The rehearsal of the stages alone has no requests of pipelines.

@@ -1,9 +1,10 @@
 //! The flags of `tessera parity`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use workload::Model;
+use workload::{Model, Workload};
 
 use crate::load::arguments::ClientArgs;
 use crate::simulate;
@@ -15,7 +16,8 @@ pub struct ParityArgs {
     #[arg(value_name = "WORKLOAD.toml")]
     pub workload: PathBuf,
     /// Serve the models of this folder, and measure their batch times. Variants of families have the qualities that are
-    /// stored there. Default: synthetic models with the batch times of the workload's profiles. The workload must not have more lanes than there are cores.
+    /// stored there. Default: synthetic models with the batch times of the workload's profiles. The workload must not
+    /// have more lanes than there are cores.
     #[arg(long, short, value_name = "DIR")]
     pub repository: Option<PathBuf>,
     /// Engine of real models: auto, tract or ort.
@@ -50,6 +52,12 @@ impl ParityArgs {
         let mut maps = self.client.maps.iter();
         let mapped = maps.find(|(name, _)| *name == model.name || *name == model.group);
         mapped.map_or(&model.name, |(_, name)| name)
+    }
+
+    /// What the server calls the models of a workload, where that differs.
+    pub fn names(&self, workload: &Workload) -> BTreeMap<String, String> {
+        let all = workload.models.iter().map(|model| (model.name.clone(), self.served(model).to_owned()));
+        all.filter(|(own, served)| own != served).collect()
     }
 }
 

@@ -68,10 +68,7 @@ fn rehearse(
 ) -> anyhow::Result<Report> {
     let mut rehearsal = workload.lasting(REHEARSAL)?.with_seed(workload.seed.wrapping_add(OTHER_SEED));
     rehearsal.warmup = REHEARSAL_WARMUP;
-    let mut settings = Settings { keep_timings: true, ..settings.clone() };
-    let is_known =
-        |name: &str| rehearsal.models.iter().any(|model| model.name == name || model.group == name);
-    settings.names.retain(|name, _| is_known(name));
+    let settings = Settings { keep_timings: true, ..for_part(settings, &rehearsal) };
     let session = Session::open(&rehearsal, settings)?;
     let drive = Drive::Open(Stages::constant(REHEARSAL)?);
     let report = session.run(&rehearsal, &drive, stop, &mut |live| line.show("overheads  ", live))?;
@@ -80,6 +77,13 @@ fn rehearse(
     let timings: Vec<Timing> =
         report.timings.iter().filter(|timing| is_ordinary(workload, timing)).cloned().collect();
     Ok(Report { timings, ..report })
+}
+
+/// The settings without the names of models that a part of the workload does not have.
+fn for_part(settings: &Settings, part: &Workload) -> Settings {
+    let mut settings = settings.clone();
+    settings.names.retain(|name, _| part.models.iter().any(|model| model.name == *name));
+    settings
 }
 
 fn is_ordinary(workload: &Workload, timing: &Timing) -> bool {
@@ -161,12 +165,10 @@ fn profile(
     let largest = model.profile.as_ref().map_or(LARGEST, Profile::max_batch);
     let mut settings = settings.clone();
     settings.payloads.of_other_models = true;
-    let served = settings.names.get(&model.name).or_else(|| settings.names.get(&model.group)).cloned();
-    settings.names = served.map(|served| (model.name.clone(), served)).into_iter().collect();
     let mut measured: BTreeMap<u32, f64> = BTreeMap::new();
     for rows in sizes(largest) {
         let alone = alone(model, rows)?;
-        let session = match Session::open(&alone, settings.clone()) {
+        let session = match Session::open(&alone, for_part(&settings, &alone)) {
             // Beyond the largest batch of the model's own settings.
             Err(LoadError::Model { .. }) if !measured.is_empty() => break,
             session => session?,

@@ -44,6 +44,10 @@ pub fn read_qualities(
     models: &Path,
     served: impl Fn(&Model) -> String,
 ) -> anyhow::Result<Vec<String>> {
+    if workload.families().next().is_none() {
+        return Ok(Vec::new());
+    }
+    let repository = Repository::open(models)?;
     let names: Vec<String> = workload.models.iter().map(served).collect();
     let mut found = Vec::new();
     for model in &mut workload.models {
@@ -52,15 +56,11 @@ pub fn read_qualities(
         let mut qualities = Vec::new();
         for variant in &mut family.variants {
             let Some(name) = names.get(variant.model as usize) else { continue };
-            let path = models.join(name).join(QUALITY_FILE);
-            let text = fs::read_to_string(&path).with_context(|| {
-                format!(
-                    "{field}.variants: `{}`: expected the quality of `{name}`, as `tessera variants measure` stores it",
-                    path.display()
-                )
+            let text = repository.text(&name.parse()?, QUALITY_FILE).with_context(|| {
+                format!("{field}.variants: expected the quality of `{name}`, as `tessera variants measure` stores it")
             })?;
             let quality = Quality::parse(&text).map_err(anyhow::Error::msg);
-            variant.quality = quality.with_context(|| path.display().to_string())?.value;
+            variant.quality = quality.with_context(|| format!("{name}/{QUALITY_FILE}"))?.value;
             qualities.push(format!("{name} {}", variant.quality));
         }
         anyhow::ensure!(
@@ -162,7 +162,7 @@ variants = { large = 0.8, small = 0.6 }
         };
         store("my-large", 0.7);
         let missing = read().unwrap_err();
-        assert!(missing.contains("families.images.variants: `") && missing.contains("my-small"), "{missing}");
+        assert!(missing.contains("families.images.variants: ") && missing.contains("my-small"), "{missing}");
         store("my-small", 0.5);
         let (workload, found) = read().unwrap();
         assert_eq!(found, ["families.images: qualities of the repository: my-large 0.7, my-small 0.5"]);

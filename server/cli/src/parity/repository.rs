@@ -63,11 +63,8 @@ impl Repository {
         pipelines::check_ensembles(workload)?;
         let mut options = options(path);
         let families = families::tables(workload, |model| arguments.served(model));
-        let folder = if families.is_empty() {
-            None
-        } else {
-            Some(tempfile::tempdir().context("cannot make a folder")?)
-        };
+        let folder = (!families.is_empty()).then(tempfile::tempdir).transpose();
+        let folder = folder.context("cannot make a folder")?;
         if let Some(folder) = &folder {
             let config = folder.path().join("tessera.toml");
             let sections = Table::from_iter([("families".to_owned(), Value::Table(families))]);
